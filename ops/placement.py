@@ -39,7 +39,9 @@ class Shard:
 
     def __post_init__(self) -> None:
         if self.dim < 0 or self.part < 0:
-            raise PlacementError(f"Shard(dim={self.dim}, part={self.part}): dim and part count from 0 and are never negative")
+            raise PlacementError(
+                f"Shard(dim={self.dim}, part={self.part}): dim and part count from 0 and are never negative"
+            )
 
     def __str__(self) -> str:
         return f"S({self.dim},part={self.part})" if self.part else f"S({self.dim})"

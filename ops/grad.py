@@ -1,0 +1,171 @@
+"""Forward rule -> rows of its grad: the linear form is differentiated, the other factors declare their backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ops.bind import BoundRule, BoundTensor, Row
+from ops.laws import REPLICATE, cut_label, distinct, place, replicate_row
+from ops.placement import Partial, Placement
+
+if TYPE_CHECKING:
+    from ops.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Grad:
+    """How an op is differentiated.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(*reads, *out_grads, **attrs)`` -> the grads, in operand order; with ``shapes=True`` it also gets
+        ``shapes``, the local shapes of all forward operands by name.
+    reads : str or None
+        Forward operands and results that it reads, space separated. By default what the derivative of the linear form
+        reads; for an op without one, every operand.
+    of : str or None
+        The differentiable operands; by default all of them.
+    outs : str or None
+        The differentiable results; by default all of them.
+    cuts : str
+        Factors that may be cut backward although their forward kind (max, min, whole, avg, synced, halo) says nothing
+        about it.
+    whole : str
+        Factors that may not be cut backward although they may be forward.
+    shapes : bool
+        Whether the kernel takes ``shapes``.
+    """
+
+    kernel: Callable[..., Any]
+    reads: str | None = None
+    of: str | None = None
+    outs: str | None = None
+    cuts: str = ""
+    whole: str = ""
+    shapes: bool = False
+
+    def differentiable(self, forward: Op) -> list[str]:
+        """Return the operands that get a grad."""
+        names = [spec.name for spec in forward.operands]
+        return names if self.of is None else [name for name in names if name in self.of.split()]
+
+    def receiving(self, forward: Op) -> list[str]:
+        """Return the results whose grads come in."""
+        names = [spec.name for spec in forward.results]
+        return names if self.outs is None else [name for name in names if name in self.outs.split()]
+
+    def reading(self, forward: Op) -> list[str]:
+        """Return the forward operands and results that the grad op reads."""
+        names = [spec.name for spec in forward.operands + forward.results]
+        wanted = [spec.name for spec in forward.operands] if self.reads is None else self.reads.split()
+        return [name for name in names if name in wanted]
+
+
+def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad) -> tuple[Row, ...]:
+    """Derive the rows of a grad op.
+
+    Parameters
+    ----------
+    forward : BoundRule
+        The forward op on the same shapes.
+    grad_bound : BoundRule
+        The slots of the grad op: reads and out_grads as operands, operand grads as results.
+    grad : Grad
+
+    Returns
+    -------
+    tuple of Row
+
+    Notes
+    -----
+    A factor that may be cut forward may be cut backward: tensors that hold it are S, and a grad that lacks it is
+    P(sum), because a broadcast transposes to a sum. A contracted factor follows the derivative of the linear form. The grads
+    are jointly linear in the out_grads, so P(sum) and P(avg) pass through all of them at once.
+    """
+    return distinct(
+        [replicate_row(grad_bound), *_factor_rows(forward, grad_bound, grad), *_linear_rows(forward, grad_bound)]
+    )
+
+
+def _listed(names: str) -> set[str]:
+    return {name.rstrip("*") for name in names.split()}
+
+
+def _is_listed(factor: str, names: str) -> bool:
+    return factor in _listed(names) or (factor.rstrip("0123456789") in _listed(names))
+
+
+def _factor_rows(forward: BoundRule, bound: BoundRule, grad: Grad) -> Iterator[Row]:
+    for factor, part in _backward_cuts(forward, grad):
+        operands = [None if slot is None else place(slot, factor, part, bound) for slot in bound.operands]
+        holding = [
+            slot.dim_of(factor.name) is not None
+            for slot in bound.operands
+            if slot is not None and slot.name.endswith("_grad")
+        ]
+        results = [
+            _grad_placement(slot, factor.name, place(slot, factor, part, bound), forward, any(holding))
+            for slot in bound.results
+        ]
+        if None in results or any(
+            p is None and slot is not None for p, slot in zip(operands, bound.operands, strict=True)
+        ):
+            continue
+        needs = frozenset({factor.capability} if factor.capability else ())
+        made = tuple(p for p in results if p is not None)
+        yield Row(
+            tuple(operands), made, f"backward of {factor.kind} {cut_label(factor, part)}", needs, (factor.name, part)
+        )
+
+
+def _backward_cuts(forward: BoundRule, grad: Grad) -> Iterator[tuple[Any, int]]:
+    for factor in forward.factors.values():
+        declared = _is_listed(factor.name, grad.cuts)
+        if factor.size > 1 and not _is_listed(factor.name, grad.whole) and (declared or factor.kind in ("pass", "sum")):
+            yield from ((factor, part) for part in range(len(factor.parts)))
+
+
+def _grad_placement(
+    slot: BoundTensor, factor: str, placed: Placement | None, forward: BoundRule, in_out_grads: bool
+) -> Placement | None:
+    """Place the grad of one operand where a factor is cut; None where no single placement is right."""
+    if placed is None or placed != REPLICATE:
+        return placed
+    if in_out_grads or not forward.terms or forward.factors[factor].kind != "sum":
+        return Partial("sum")
+    operand = slot.name.removesuffix("_grad")
+    holders = {s.name for s in forward.operands if s is not None and s.dim_of(factor) is not None}
+    cut = {bool((term - {operand}) & holders) for term in forward.terms if operand in term}
+    if len(cut) > 1:
+        return None
+    return Partial("sum") if cut == {True} else REPLICATE
+
+
+def _linear_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
+    for kind in ("sum", "avg"):
+        operands = tuple(
+            None if slot is None else Partial(kind) if slot.name.endswith("_grad") else REPLICATE
+            for slot in bound.operands
+        )
+        yield Row(operands, (Partial(kind),) * len(bound.results), f"P({kind}) passes through the out_grads")
+    for slot in bound.operands:
+        if slot is None or slot.name.endswith("_grad") or not any(slot.name in term for term in forward.terms):
+            continue
+        results = [_through(slot.name, result.name.removesuffix("_grad"), forward) for result in bound.results]
+        if None not in results:
+            operands = tuple(
+                None if other is None else Partial("sum") if other.name == slot.name else REPLICATE
+                for other in bound.operands
+            )
+            yield Row(operands, tuple(p for p in results if p is not None), f"P(sum) passes through {slot.name}")
+
+
+def _through(partial: str, operand: str, forward: BoundRule) -> Placement | None:
+    """Place the grad of an operand where one read operand is P(sum) and the out_grads are R."""
+    holds = {partial in term for term in forward.terms if operand in term and operand != partial}
+    if len(holds) > 1:
+        return None
+    return Partial("sum") if holds == {True} else REPLICATE

@@ -1,0 +1,274 @@
+"""One op: what is legal, what it computes, what it costs."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ops.bind import Binding, BoundRule, BoundTensor, Shape, TensorShapes
+from ops.grad import Grad, grad_rows
+from ops.laws import forward_rows
+from ops.notation import RuleError, TensorSpec
+from ops.rule import Rule
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
+"""The default of an attribute that must be given."""
+
+Attrs = Mapping[str, Any]
+Shapes = Mapping[str, TensorShapes]
+Dtypes = Mapping[str, Any]
+"""Operand -> dtype, a list of dtypes for a variadic one, None for an absent one; empty where unknown."""
+_NO_DTYPES: Dtypes = MappingProxyType({})
+_NO_PARTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+Kernel = Callable[..., Any]
+
+
+class LocalContext(Protocol):
+    """What an op may ask about the device it runs on (see `Op.local`)."""
+
+    operands: Shapes
+    """Local shapes of the operands."""
+    results: Shapes
+    """Local shapes of the results."""
+
+    def start(self, factor: str) -> int:
+        """Return the index, in the whole factor, of the first element this device holds."""
+
+    def count(self, factor: str) -> int:
+        """Return the number of blocks the factor is cut in."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op: what is legal, what it computes, what it costs.
+
+    Parameters
+    ----------
+    name : str
+        As in PaddlePaddle's public functions; a grad op is ``NAME_grad``.
+    rule_for : callable
+        ``(shapes, attrs, dtypes) -> Rule``.
+    operands, results : tuple of TensorSpec
+        Names and order; the dims are those of the rule on given shapes.
+    kernel : callable
+        numpy: ``kernel(*operands, **attrs)`` on the local arrays of one device.
+    attrs : mapping
+        Attribute -> default; `REQUIRED` for one that must be given.
+    view : bool
+        Renames memory and costs nothing.
+    domain : mapping
+        Operand -> the factor whose indices it holds, or ``positive``.
+    local : callable or None
+        ``(attrs, LocalContext) -> attrs`` of the op on one device.
+    forward : Op or None
+        For a grad op, the op it differentiates.
+    """
+
+    name: str
+    rule_for: Callable[[Shapes, Attrs, Dtypes], Rule]
+    operands: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    kernel: Kernel
+    attrs: Attrs
+    shape: Callable[[Shapes, Attrs], Sequence[Any]] | None = None
+    dtype: Any = "first"
+    view: bool = False
+    flops_of: Callable[[Shapes, Attrs], int] | None = None
+    local: Callable[[Attrs, LocalContext], Attrs] | None = None
+    domain: Mapping[str, str] = field(default_factory=dict)
+    grad: Grad | None = None
+    forward: Op | None = None
+
+    def full_attrs(self, attrs: Attrs) -> dict[str, Any]:
+        """Add defaults and refuse attributes that the op does not take.
+
+        Raises
+        ------
+        RuleError
+            For an unknown attribute, and for a required one that is missing.
+        """
+        for name in attrs:
+            if name not in self.attrs:
+                near = difflib.get_close_matches(name, self.attrs, 1)
+                raise RuleError(
+                    f"{self.name} has no attribute {name!r}"
+                    + (f"; did you mean {near[0]!r}?" if near else f": it takes {', '.join(self.attrs) or 'none'}")
+                )
+        full = {**self.attrs, **attrs}
+        for name, value in full.items():
+            if value is REQUIRED:
+                raise RuleError(f"{self.name} needs the attribute {name!r}")
+        return full
+
+    def bind(
+        self,
+        shapes: Shapes,
+        attrs: Attrs,
+        factor_parts: Mapping[str, tuple[int, ...]] = _NO_PARTS,
+        dtypes: Dtypes = _NO_DTYPES,
+    ) -> BoundRule:
+        """Bind the rule to the shapes of the operands.
+
+        Parameters
+        ----------
+        shapes : mapping
+            Operand name -> shape, list of shapes (variadic), or None (absent).
+        attrs : mapping
+        factor_parts : mapping, optional
+            Factor -> the parts it may be cut on; a factor not named has one part.
+        dtypes : mapping, optional
+            Operand name -> dtype, for the few rules that depend on it.
+
+        Returns
+        -------
+        BoundRule
+
+        Raises
+        ------
+        RuleError
+            Where shapes or attributes do not fit.
+        """
+        full = self.full_attrs(attrs)
+        self._check_operands(shapes)
+        if self.forward is not None and self.forward.grad is not None:
+            return self._bind_grad(self.forward, self.forward.grad, shapes, full, factor_parts, dtypes)
+        bound = self._bind_forward(shapes, full, factor_parts, dtypes)
+        return replace(bound, rows=forward_rows(bound))
+
+    def _check_operands(self, shapes: Shapes) -> None:
+        known = {spec.name for spec in self.operands}
+        for name in shapes:
+            if name not in known and self.forward is None:
+                raise RuleError(
+                    f"{self.name} has no operand {name!r}: it takes {', '.join(spec.name for spec in self.operands)}"
+                )
+        for spec in self.operands:
+            if shapes.get(spec.name) is None and not spec.optional:
+                raise RuleError(f"{self.name} needs the operand {spec.name!r}")
+
+    def _bind_forward(
+        self, shapes: Shapes, full: Attrs, factor_parts: Mapping[str, tuple[int, ...]], dtypes: Dtypes
+    ) -> BoundRule:
+        made = self.rule_for(shapes, full, dtypes)
+        binding = Binding(made, full)
+        operands = binding.operands(shapes)
+        given = self.shape(shapes, full) if self.shape else binding.result_shapes()
+        results = binding.results(dict(zip((spec.name for spec in self.results), given, strict=True)))
+        return BoundRule(made, operands, results, binding.factors(factor_parts))
+
+    def _bind_grad(
+        self,
+        forward: Op,
+        grad: Grad,
+        shapes: Shapes,
+        full: Attrs,
+        factor_parts: Mapping[str, tuple[int, ...]],
+        dtypes: Dtypes,
+    ) -> BoundRule:
+        whole = (
+            dict(full["forward_shapes"])
+            if full["forward_shapes"]
+            else {spec.name: shapes.get(spec.name) for spec in forward.operands}
+        )
+        own = {name: value for name, value in full.items() if name != "forward_shapes"}
+        bound = forward._bind_forward(whole, own, factor_parts, dtypes)
+        slots = {slot.name: slot for slot in (*bound.operands, *bound.results) if slot is not None}
+        operands = tuple(
+            None if slot is None else replace(slots[_forward_name(slot_name)], name=slot_name)
+            for slot_name, slot in _present(self.operands, shapes, slots)
+        )
+        results = tuple(
+            replace(slot, name=f"{slot.name}_grad")
+            for slot in bound.operands
+            if slot is not None and slot.name.split(".")[0] in grad.differentiable(forward)
+        )
+        for slot, (name, shape) in zip(operands, _flat_shapes(self.operands, shapes), strict=True):
+            if slot is not None and shape is not None and slot.shape != shape:
+                raise RuleError(f"{name} of {self.name} has shape {shape}, but the forward op makes it {slot.shape}")
+        made = replace(bound, operands=operands, results=results)
+        return replace(made, rows=grad_rows(bound, made, grad))
+
+    def infer_shapes(self, shapes: Shapes, attrs: Attrs) -> tuple[Shape, ...]:
+        """Return the shapes of the results, variadic ones flattened."""
+        return tuple(slot.shape for slot in self.bind(shapes, attrs).results)
+
+    def infer_dtypes(self, dtypes: Mapping[str, Any], attrs: Attrs, count: int) -> tuple[str, ...]:
+        """Return the dtypes of the results.
+
+        Parameters
+        ----------
+        dtypes : mapping
+            Operand name -> dtype, list of dtypes, or None.
+        attrs : mapping
+        count : int
+            The number of result slots.
+        """
+        full = self.full_attrs(attrs)
+        given = self.dtype(dtypes, full) if callable(self.dtype) else self.dtype
+        listed = (given,) * count if isinstance(given, str) else tuple(given)
+        return tuple(_first_dtype(dtypes) if name == "first" else name for name in listed)
+
+    def flops(self, bound: BoundRule, attrs: Attrs) -> int:
+        """Return the floating-point operations of the whole op."""
+        if self.flops_of is not None:
+            return self.flops_of(
+                {slot.name: slot.shape for slot in (*bound.operands, *bound.results) if slot is not None},
+                self.full_attrs(attrs),
+            )
+        volume = math.prod(factor.size for factor in bound.factors.values())
+        multiplies = any(len(term) > 1 for term in bound.terms) and any(
+            factor.kind == "sum" for factor in bound.factors.values()
+        )
+        return 2 * volume if multiplies else volume
+
+
+def _forward_name(name: str) -> str:
+    return name.removesuffix("_grad")
+
+
+def _flat_shapes(specs: Sequence[TensorSpec], shapes: Shapes) -> Iterator[tuple[str, Shape | None]]:
+    for spec in specs:
+        given = shapes.get(spec.name)
+        if given is not None and spec.variadic:
+            base = _forward_name(spec.name)
+            suffix = spec.name[len(base) :]
+            yield from ((f"{base}.{i}{suffix}", shape) for i, shape in enumerate(given) if isinstance(shape, tuple))
+        else:
+            yield spec.name, None if given is None else tuple(size for size in given if isinstance(size, int))
+
+
+def _present(
+    specs: Sequence[TensorSpec], shapes: Shapes, slots: Mapping[str, BoundTensor]
+) -> Iterator[tuple[str, BoundTensor | None]]:
+    for name, shape in _flat_shapes(specs, shapes):
+        yield name, None if shape is None else slots.get(_forward_name(name))
+
+
+def _first_dtype(dtypes: Mapping[str, Any]) -> str:
+    flat = [d for given in dtypes.values() if given is not None for d in ([given] if isinstance(given, str) else given)]
+    if not flat:
+        return "float32"
+    floating = [d for d in flat if d.startswith(("float", "bfloat"))]
+    return promote(floating) if floating else str(flat[0])
+
+
+def promote(dtypes: Sequence[str]) -> str:
+    """Return the dtype that floating operands meet in; bfloat16 and float16 meet in float32.
+
+    Examples
+    --------
+    >>> promote(["float16", "float64"]), promote(["bfloat16", "bfloat16"])
+    ('float64', 'bfloat16')
+    """
+    kinds = set(dtypes)
+    if len(kinds) == 1:
+        return str(dtypes[0])
+    known = [np.dtype("float32" if dtype.startswith(("bfloat16", "float8")) else dtype) for dtype in kinds]
+    widest = str(np.result_type(*known))
+    return "float32" if widest == "float16" else widest
