@@ -1,0 +1,1 @@
+"""What things cost, in integer picoseconds and bytes: hardware, collectives, reshards, compute and memory."""
