@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from solver.mesh import Mesh
     from solver.plan import Plan, plan
 
+__version__ = "0.1.0"
 __all__ = ["Graph", "Mesh", "plan", "Plan", "load"]
 
 _HOME = {"Graph": "graph", "Mesh": "mesh", "plan": "plan", "Plan": "plan", "load": "importers"}
@@ -38,8 +39,8 @@ def _foreign_ops(error: ImportError) -> str | None:
     where = found.origin or ", ".join(found.submodule_search_locations or ())
     if found.origin is None or Path(found.origin).resolve() != ours:
         return (
-            f"shardproof needs its own package `ops` ({ours}), but Python finds a foreign `ops` first: {where}. If that is "
-            f"a file of yours, rename it or start Python elsewhere; if it is another distribution, {remedy}"
+            f"shardproof needs its own package `ops` ({ours}), but Python finds a foreign `ops` first: {where}. If "
+            f"that is a file of yours, rename it or start Python elsewhere; if it is another distribution, {remedy}"
         )
     if error.name == "ops":
         return f"another distribution has overwritten shardproof's package `ops` in {where}: {remedy}"

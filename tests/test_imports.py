@@ -180,7 +180,13 @@ def test_everything_loads_where_no_optional_package_is_installed() -> None:
 
 
 def test_names_of_functions_are_not_hidden_by_modules() -> None:
-    run = run_blocked((), "import solver.plan, solver\nassert callable(solver.plan)\nfrom solver import plan, Plan\nassert callable(plan)")
+    code = """
+        import solver.plan, solver
+        assert callable(solver.plan)
+        from solver import plan, Plan
+        assert callable(plan)
+    """
+    run = run_blocked((), code)
     assert run.returncode == 0, run.stderr
 
 

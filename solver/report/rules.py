@@ -1,0 +1,217 @@
+"""The rules of the ops, as a person reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ops.bind import BoundRule, Row, TensorShapes, composes
+from ops.notation import DimSpec, TensorSpec
+from ops.op import REQUIRED, Op
+from ops.registry import names, rule_for
+
+SIZE = 4
+"""Size of each factor of the example that a rule is shown on."""
+AXIS = 2
+"""Size of the mesh axis of that example."""
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """An op bound to small shapes, so that its rule and rows can be shown."""
+
+    shapes: Mapping[str, TensorShapes]
+    bound: BoundRule
+
+    def rows(self) -> list[Row]:
+        """Return the rows that a mesh axis of size 2 may take."""
+        return [row for row in self.bound.rows if composes(self.bound, [row], [AXIS])]
+
+
+def specimen(op: Op) -> Specimen | None:
+    """Find shapes that an op takes with its default attributes.
+
+    Parameters
+    ----------
+    op : Op
+
+    Returns
+    -------
+    Specimen or None
+        None where an attribute must be given, or no small shapes fit.
+    """
+    if REQUIRED in op.attrs.values():
+        return None
+    for shapes in _guesses(op.forward or op):
+        try:
+            forward = (op.forward or op).bind(shapes, {})
+            if op.forward is None:
+                return Specimen(shapes, forward)
+            return Specimen(shapes, op.bind(*_backward(op, shapes, forward)))
+        except (ValueError, LookupError, TypeError):
+            continue
+    return None
+
+
+def _guesses(op: Op) -> Iterator[dict[str, TensorShapes]]:
+    """Shapes read off the rule that the op has for operands of one rank; optional operands present, then absent."""
+    for rank, absent in itertools.product((2, 3, 4, 5, 1), (False, True)):
+        shapes = {
+            spec.name: None if absent and spec.optional else _listed(spec, (SIZE,) * rank) for spec in op.operands
+        }
+        try:
+            signature = op.rule_for(shapes, op.full_attrs({}), {}).signature
+        except (ValueError, LookupError, TypeError):
+            continue
+        runs = sorted(
+            {name for spec in signature.operands for dim in spec.dims for name in dim.names if dim.kind == "run"}
+        )
+        for lengths in itertools.product((1, 0, 2), repeat=len(runs)):
+            length = dict(zip(runs, lengths, strict=True))
+            yield {
+                spec.name: None
+                if absent and spec.optional
+                else _listed(spec, tuple(size for dim in spec.dims for size in _sizes(dim, length)))
+                for spec in signature.operands
+            }
+
+
+def _listed(spec: TensorSpec, shape: tuple[int, ...]) -> TensorShapes:
+    return [shape, shape] if spec.variadic else shape
+
+
+def _sizes(dim: DimSpec, length: Mapping[str, int]) -> tuple[int, ...]:
+    match dim.kind:
+        case "run":
+            return (SIZE,) * length[dim.names[0]]
+        case "compound":
+            return (SIZE ** len(dim.names),)
+        case "one":
+            return (1,)
+        case "batch":
+            return ()
+    return (SIZE,)
+
+
+def _backward(
+    op: Op, shapes: Mapping[str, TensorShapes], forward: BoundRule
+) -> tuple[dict[str, TensorShapes], dict[str, Any]]:
+    """Shapes and attributes of a grad op, from those of its forward op."""
+    known = {**shapes, **{slot.name: slot.shape for slot in forward.results}}
+    given = {spec.name: known.get(spec.name, known.get(spec.name.removesuffix("_grad"))) for spec in op.operands}
+    return given, {"forward_shapes": tuple(shapes.items())}
+
+
+def op_text(name: str) -> str:
+    """Return all that is declared about one op.
+
+    Parameters
+    ----------
+    name : str
+
+    Raises
+    ------
+    RuleError
+        For an unknown op.
+    """
+    op = rule_for(name)
+    found = specimen(op)
+    lines = [_signature(op), ""]
+    if op.forward is not None:
+        lines.append(f"  backward of  {op.forward.name}: its rows are derived from the forward rule")
+    if found is None:
+        needed = [attribute for attribute, value in op.attrs.items() if value is REQUIRED]
+        lines.append(f"  rule         depends on {', '.join(needed) or 'the shapes'}")
+    else:
+        rule = found.bound.rule
+        lines.append(f"  rule         {rule.text}")
+        lines += [f"  {'clauses' if first else '':<13}{clause}" for first, clause in _marked(rule.clauses())]
+    lines += [f"  {'domain' if first else '':<13}{line}" for first, line in _marked(_domains(op))]
+    if op.view:
+        lines.append("  cost         none: it renames memory")
+    if f"{name}_grad" in names():
+        lines.append(f"  grad         {_signature(rule_for(f'{name}_grad'))}")
+    if found is not None:
+        lines += ["", f"  On a mesh axis of size {AXIS}, with {_shapes_text(found.shapes)}:", _rows_text(found)]
+    return "\n".join(lines)
+
+
+def _marked(lines: Sequence[str]) -> Iterator[tuple[bool, str]]:
+    return ((index == 0, line) for index, line in enumerate(lines))
+
+
+def _signature(op: Op) -> str:
+    operands = [f"{'*' * spec.variadic}{spec.name}{'?' * spec.optional}" for spec in op.operands]
+    attributes = [
+        name if value is REQUIRED else f"{name}={value!r}"
+        for name, value in op.attrs.items()
+        if name != "forward_shapes"
+    ]
+    return f"{op.name}({', '.join(operands + attributes)}) -> {', '.join(spec.name for spec in op.results)}"
+
+
+def _domains(op: Op) -> list[str]:
+    return [
+        f"{operand} holds positive numbers"
+        if what == "positive"
+        else f"{operand} holds indices below the size of {what}"
+        for operand, what in op.domain.items()
+    ]
+
+
+def _shapes_text(shapes: Mapping[str, TensorShapes]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape is not None)
+
+
+def _rows_text(found: Specimen) -> str:
+    operands = [slot.name for slot in found.bound.operands if slot is not None]
+    table = _table([*operands, "", *(slot.name for slot in found.bound.results), "because", "needs"])
+    for row in found.rows():
+        given = [str(placement) for placement in row.operands if placement is not None]
+        made = [str(placement) for placement in row.results]
+        table.add_row(*map(Text, (*given, "->", *made, row.why, ", ".join(sorted(row.needs)))))
+    return _drawn(table)
+
+
+def table_text() -> str:
+    """Return a table of all ops with their rules.
+
+    Notes
+    -----
+    The rule of an op that depends on shapes or attributes is that of its defaults.
+    """
+    table = _table(["op", "rule", "clauses", "grad"])
+    known = names()
+    forward = [name for name in known if rule_for(name).forward is None]
+    for name in forward:
+        op = rule_for(name)
+        found = specimen(op)
+        needed = ", ".join(attribute for attribute, value in op.attrs.items() if value is REQUIRED)
+        text = found.bound.rule.text if found else f"depends on {needed or 'the shapes'}"
+        clauses = "; ".join(found.bound.rule.clauses()) if found else ""
+        table.add_row(*map(Text, (name, text, clauses, "yes" if f"{name}_grad" in known else "")))
+    return f"{_drawn(table)}\n{len(forward)} ops, {len(known) - len(forward)} of them with a derived grad"
+
+
+def _table(headers: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE, show_edge=False)
+    for header in headers:
+        table.add_column(Text(header), overflow="fold")
+    return table
+
+
+def _drawn(table: Table) -> str:
+    """Draw a table as plain text, as wide as the terminal, or as it needs where there is none."""
+    console = Console(highlight=False, color_system=None)
+    if not console.is_terminal:
+        console = Console(highlight=False, color_system=None, width=240)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
