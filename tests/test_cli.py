@@ -1,0 +1,285 @@
+"""The command: exit codes, one clear line for bad input, outputs that are whole or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import solver
+from ops import names, rule_for
+from solver import Graph, cli
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small network as JSON: two matmuls with a relu between them."""
+    graph = Graph("mlp")
+    x = graph.input("x", (32, 64))
+    hidden = graph.op("relu", graph.op("matmul", x, graph.parameter("up", (64, 128)), name="h"), name="a")
+    graph.output(graph.op("matmul", hidden, graph.parameter("down", (128, 16)), name="y"))
+    path = tmp_path / "mlp.json"
+    path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
+    return path
+
+
+MESH = ("--mesh", "dp=2,tp=4")
+
+
+def test_a_plan_is_made_written_and_confirmed(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    code, said, complaint = run("plan", model, *MESH, "--json", out, "--verify")
+    assert (code, complaint) == (0, "")
+    assert "optimal" in said
+    assert run("check", out)[0] == 0
+
+
+def test_pins_are_kept(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    code, _, complaint = run(
+        "plan", model, *MESH, "--pin", "x:dp=S0", "--pin", "x:tp=R", "--pin", "h/y:tp=S(1)", "--json", out
+    )
+    assert (code, complaint) == (0, "")
+    found = solver.Plan.from_json(out.read_text(encoding="utf-8"))
+    assert {axis: str(placement) for axis, placement in found.layout("x").items()} == {"dp": "S(0)", "tp": "R"}
+    assert str(found.needed("h/y")["tp"]) == "S(1)"
+
+
+def test_every_tampering_is_refused(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    assert run("plan", model, *MESH, "--json", out)[0] == 0
+    text = out.read_text(encoding="utf-8")
+    digits = [index for index, letter in enumerate(text) if letter.isdecimal()]
+    for index in digits[:: max(1, len(digits) // 25)]:
+        changed = text[:index] + str((int(text[index]) + 1) % 10) + text[index + 1 :]
+        out.write_text(changed, encoding="utf-8")
+        code, said, complaint = run("check", out)
+        assert code in (1, 2), f"changed at {index}: ...{changed[index - 60 : index + 20]}..."
+        assert (said if code == 1 else complaint).strip()
+
+
+BAD = [
+    (("plan", "nowhere.onnx", *MESH), "nowhere.onnx"),
+    (("plan", "{model}"), "--mesh"),
+    (("plan", "{model}", "--mesh", "dp"), "'dp' is not written as AXIS=SIZE"),
+    (("plan", "{model}", "--mesh", "dp=0"), "dp"),
+    (("plan", "{model}", "--mesh", "dp=-2"), "'dp=-2' is not written as AXIS=SIZE"),
+    (("plan", "{model}", "--mesh", "dp=2,dp=4"), "more than one size"),
+    (("plan", "{model}", "--mesh", ""), "is not written as AXIS=SIZE"),
+    (("plan", "{model}", *MESH, "--hardware", "abacus"), "abacus"),
+    (("plan", "{model}", *MESH, "--pin", "x"), "NAME:dp=S(0),tp=R"),
+    (("plan", "{model}", *MESH, "--pin", "x:pp=S(0)"), "pp"),
+    (("plan", "{model}", *MESH, "--pin", "x:dp=Q"), "Q"),
+    (("plan", "{model}", *MESH, "--pin", "x:dp=S(7)"), "7"),
+    (("plan", "{model}", *MESH, "--pin", "nobody:dp=S(0)"), "nobody"),
+    (("plan", "{model}", *MESH, "--dim", "batch"), "NAME=SIZE"),
+    (("plan", "{model}", *MESH, "--dim", "nobody=8"), "nobody"),
+    (("plan", "{model}", *MESH, "--input-shape", "x=8xq"), "NAME=8x3x224x224"),
+    (("plan", "{model}", *MESH, "--input-shape", "nobody=8x8"), "nobody"),
+    (("plan", "{model}", *MESH, "--communication", "shouting"), "shouting"),
+    (("plan", "{model}", *MESH, "--gap", "-1"), "-1"),
+    (("plan", "{model}", *MESH, "--gap", "nan"), "nan"),
+    (("plan", "{model}", *MESH, "--timeout", "soon"), "soon"),
+    (("plan", "{model}", *MESH, "--json", "/nowhere/plan.json"), "/nowhere"),
+    (("plan", "{model}", *MESH, "--json", "/"), "directory"),
+    (("plan", "{model}", *MESH, "--nonsense"), "--nonsense"),
+    (("check", "nowhere.json"), "nowhere.json"),
+    (("check", "{model}"), "mlp.json"),
+    (("check", "{binary}"), "binary.json"),
+    (("plan", "{binary}", *MESH), "binary.json"),
+    (("check", "{cut}"), "cut.json"),
+    (("plan", "{cut}", *MESH), "cut.json"),
+    (("rules", "matmull"), "did you mean 'matmul'"),
+    (("nonsense",), "nonsense"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_gets_one_clear_line(run: Run, model: Path, arguments: tuple[str, ...], named: str) -> None:
+    binary, cut = model.with_name("binary.json"), model.with_name("cut.json")
+    binary.write_bytes(bytes(range(256)))
+    cut.write_text(model.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    code, said, complaint = run(*(word.format(model=model, binary=binary, cut=cut) for word in arguments))
+    assert (code, said) == (2, "")
+    assert complaint.startswith("shardproof: ")
+    assert complaint.count("\n") == 1
+    assert named in complaint
+
+
+@pytest.mark.parametrize("kind", ["text", "cut", "empty"])
+def test_a_file_that_is_no_model_is_refused(run: Run, tmp_path: Path, kind: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [8, 8])
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [8, 8])
+    whole = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [result]))
+    content = whole.SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes({"text": b"This is no model.\n", "cut": content[: len(content) // 2], "empty": b""}[kind])
+    code, said, complaint = run("plan", path, *MESH)
+    assert (code, said) == (2, "")
+    assert "model.onnx" in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_a_dynamic_dim_is_asked_for(run: Run, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 8])
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 8])
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [result])), path
+    )
+    code, _, complaint = run("plan", path, *MESH)
+    assert code == 2
+    assert "batch" in complaint
+    assert "--dim" in complaint
+    assert run("plan", path, *MESH, "--dim", "batch=8")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "pins", [("x:dp=S(0)", "h/x:dp=R"), ("down:dp=S(1),tp=S(1)",)], ids=["contradiction", "division"]
+)
+def test_wishes_that_cannot_be_met_are_infeasible(run: Run, model: Path, pins: tuple[str, ...]) -> None:
+    mesh = ("--mesh", "dp=2,tp=4") if len(pins) > 1 else ("--mesh", "dp=8,tp=4")
+    code, said, complaint = run(
+        "plan", model, *mesh, "--communication", "frozen", *(word for pin in pins for word in ("--pin", pin))
+    )
+    assert (code, complaint) == (3, "")
+    assert all(pin.partition(":")[0] in said for pin in pins)
+
+
+@pytest.mark.parametrize(("status", "code"), [("optimal", 0), ("feasible", 0), ("infeasible", 3), ("unknown", 4)])
+def test_every_outcome_has_its_exit_code(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, status: str, code: int
+) -> None:
+    class Found:
+        def __init__(self) -> None:
+            self.status = status
+
+        def __str__(self) -> str:
+            return f"the plan is {status}"
+
+    monkeypatch.setattr(solver, "plan", lambda *_, **__: Found())
+    assert run("plan", model, *MESH) == (code, f"the plan is {status}\n", "")
+
+
+@pytest.mark.parametrize(("checked", "ran", "code"), [(True, True, 0), (False, True, 1), (True, False, 1)])
+def test_verify_refuses_what_does_not_hold(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, checked: bool, ran: bool, code: int
+) -> None:
+    found = SimpleNamespace(
+        status="optimal",
+        check=lambda: SimpleNamespace(ok=checked),
+        simulate=lambda seed: SimpleNamespace(ok=ran),
+    )
+    monkeypatch.setattr(solver, "plan", lambda *_, **__: found)
+    assert run("plan", model, *MESH, "--verify")[0] == code
+
+
+def test_a_bug_is_no_refusal(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(solver, "plan", broken)
+    code, _, complaint = run("plan", model, *MESH)
+    assert code == 70
+    assert "internal error, please report it" in complaint
+
+
+def test_stopping_before_there_is_a_plan(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solver, "plan", stopped)
+    assert run("plan", model, *MESH) == (4, "", "shardproof: stopped before there was a plan\n")
+
+
+def test_rules_lists_every_forward_op(run: Run) -> None:
+    code, said, _ = run("rules")
+    assert code == 0
+    listed = {line.split()[0] for line in said.splitlines() if line.strip()}
+    assert {name for name in names() if rule_for(name).forward is None} <= listed
+
+
+@pytest.mark.parametrize("name", names())
+def test_rules_of_every_op(run: Run, name: str) -> None:
+    code, said, complaint = run("rules", name)
+    assert (code, complaint) == (0, "")
+    assert said.startswith(f"{name}(")
+
+
+def test_rules_of_one_op_in_full(run: Run) -> None:
+    said = run("rules", "matmul")[1]
+    assert said.startswith("matmul(x, y, transpose_x=False, transpose_y=False) -> out\n")
+    assert "  rule         x[... m k], y[... k n] -> out[... m n]\n" in said
+    assert "  clauses      sum k\n               linear x*y\n" in said
+    assert " S(1)     S(0)     ->   P(sum)   sum over k\n" in said
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text("before", encoding="utf-8")
+    target.chmod(0o640)
+    cli.write_whole(target, "after")
+    assert target.read_text(encoding="utf-8") == "after"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        cli.write_whole(target, "never")
+    assert target.read_text(encoding="utf-8") == "after"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_writing_through_a_link_and_to_no_file(tmp_path: Path) -> None:
+    real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
+    link.symlink_to(real)
+    cli.write_whole(link, "text")
+    assert link.is_symlink()
+    assert real.read_text(encoding="utf-8") == "text"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        cli.write_whole(pipe, "text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert not pipe.is_file()
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m solver.cli rules | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_progress_where_nobody_looks(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with cli.stage("working"):
+        pass
+    assert capsys.readouterr() == ("", "")
