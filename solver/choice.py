@@ -1,0 +1,163 @@
+"""What a plan chooses, and what follows from it: layouts, reshards and the price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ops.bind import Row
+from ops.placement import Layout
+from solver.cost.compute import compute_time
+from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
+from solver.graph import Use
+from solver.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The free decisions of a plan (docs/semantics.md, section 2).
+
+    Parameters
+    ----------
+    rows : mapping
+        Op -> per mesh axis the index of its row.
+    stored : mapping
+        Input, parameter, state or constant -> storage layout.
+    held : mapping
+        Tensor -> held layout, where it differs from what was made.
+    """
+
+    rows: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, Layout]
+    held: Mapping[str, Layout]
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """One change of layout that runs: a shared copy, or the copy of one use.
+
+    Parameters
+    ----------
+    tensor : str
+    uses : tuple of str
+        The uses it serves: all that read a shared copy, one, or none (an output's own copy is ``"output"``).
+    source, target : Layout
+    shared : bool
+        Whether it makes the held layout.
+    moves : tuple of Move
+        Its collectives and local moves, in order.
+    """
+
+    tensor: str
+    uses: tuple[str, ...]
+    source: Layout
+    target: Layout
+    shared: bool
+    moves: tuple[Move, ...]
+
+    @property
+    def time(self) -> int:
+        """Picoseconds."""
+        return sum(move.time for move in self.moves)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent per device."""
+        return sum(move.bytes for move in self.moves)
+
+
+OUTPUT = "output"
+"""What stands for the use that a graph output is."""
+
+
+def table(problem: Problem, tensor: str) -> ReshardTable:
+    """Return the prices between the layouts of a tensor; equal tensors share one table."""
+    fact = problem.graph.tensors[tensor]
+    local = problem.communication != "any"
+    return reshard_table(fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds, local)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What follows from a choice.
+
+    Parameters
+    ----------
+    problem : Problem
+    choice : Choice
+    """
+
+    problem: Problem
+    choice: Choice
+
+    def rows(self, node: str) -> tuple[Row, ...]:
+        """Return the chosen row of an op, one per mesh axis."""
+        rows = self.problem.bound[node].rows
+        return tuple(rows[index] for index in self.choice.rows[node])
+
+    def made(self, tensor: str) -> Layout:
+        """Return the layout in which a result is produced; of a source its storage."""
+        fact = self.problem.graph.tensors[tensor]
+        if fact.producer is None:
+            return self.choice.stored[tensor]
+        return self.problem.canonical(tensor, [row.results[fact.slot] for row in self.rows(fact.producer)])
+
+    def held(self, tensor: str) -> Layout:
+        """Return the layout in which a tensor is kept for its uses."""
+        return self.choice.held.get(tensor) or self.made(tensor)
+
+    def needed(self, use: Use) -> Layout:
+        """Return the layout that a use reads."""
+        placed = [row.operands[use.slot] for row in self.rows(use.op)]
+        return self.problem.canonical(use.tensor, [p for p in placed if p is not None])
+
+    def compute(self, node: str) -> int:
+        """Return the compute time of an op in picoseconds."""
+        graph_node = self.problem.graph.nodes[node]
+        dtypes = {use.operand: self.problem.graph.tensors[use.tensor].dtype for use in self.problem.graph.operand_uses(node)}
+        return compute_time(graph_node, self.problem.bound[node], self.rows(node), dtypes, self.problem.mesh)
+
+    @cached_property
+    def reshards(self) -> tuple[Reshard, ...]:
+        """Every reshard of the plan, tensor by tensor in program order."""
+        return tuple(reshard for tensor in self.problem.graph.tensors for reshard in self._of_tensor(tensor))
+
+    def source_of(self, tensor: str, target: Layout) -> Layout:
+        """Return which of made and held a use that needs `target` reads: the nearer one, held where both are as near."""
+        prices = table(self.problem, tensor)
+        made, held = self.made(tensor), self.held(tensor)
+        to = prices.index[target]
+        return held if prices.time[prices.index[held], to] <= prices.time[prices.index[made], to] else made
+
+    def delivered(self, tensor: str) -> Layout:
+        """Return the layout in which a graph output leaves: the cheapest it may have, the first of equals."""
+        prices = table(self.problem, tensor)
+        return min(
+            self.problem.delivered(tensor),
+            key=lambda target: int(prices.time[prices.index[self.source_of(tensor, target)], prices.index[target]]),
+        )
+
+    def _of_tensor(self, tensor: str) -> list[Reshard]:
+        prices = table(self.problem, tensor)
+        made, held = self.made(tensor), self.held(tensor)
+        wanted = [(use.name, self.needed(use)) for use in self.problem.uses[tensor]]
+        if tensor in self.problem.graph.outputs:
+            wanted.append((OUTPUT, self.delivered(tensor)))
+        read = [(name, self.source_of(tensor, target), target) for name, target in wanted]
+        found: list[Reshard] = []
+        if held != made:
+            served = tuple(name for name, source, _ in read if source == held)
+            found.append(Reshard(tensor, served, made, held, True, prices.path(made, held)))
+        found += [
+            Reshard(tensor, (name,), source, target, False, prices.path(source, target))
+            for name, source, target in read
+            if source != target
+        ]
+        return found
+
+    @cached_property
+    def total(self) -> int:
+        """The price of the plan in picoseconds; `INF` where a reshard does not exist."""
+        compute = sum(self.compute(node) for node in self.problem.graph.nodes)
+        return min(INF, compute + sum(reshard.time for reshard in self.reshards))

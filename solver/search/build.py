@@ -1,0 +1,222 @@
+"""From a problem to its cost network, and from an assignment back to a choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.placement import Layout
+from solver.choice import Choice, table
+from solver.graph import Use
+from solver.problem import Problem
+from solver.search.copies import Pairs, useful_pairs
+from solver.search.joint import JointRows, JointTable
+from solver.search.network import INF, Edge, Network, Variable
+
+IntArray: TypeAlias = NDArray[np.int64]
+IdArray: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """The cost network of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    network : Network
+    joint : dict
+        Op -> its joint rows; the values of the op's variable are their kept indices in `kept`.
+    kept : dict
+        Op -> indices of the joint rows that the pins leave.
+    pairs : dict
+        Tensor with a variable of its own -> the (made, held) layout indices of its values.
+    """
+
+    problem: Problem
+    network: Network
+    joint: dict[str, JointRows]
+    kept: dict[str, IntArray]
+    pairs: dict[str, Pairs]
+
+    def choice(self, assignment: tuple[int, ...]) -> Choice:
+        """Read an assignment of the network as a choice."""
+        rows: dict[str, tuple[int, ...]] = {}
+        stored: dict[str, Layout] = {}
+        held: dict[str, Layout] = {}
+        for variable, value in zip(self.network.variables, assignment, strict=True):
+            name = variable.name
+            if variable.kind == "op":
+                rows[name] = tuple(int(i) for i in self.joint[name].rows[self.kept[name][value]])
+                continue
+            layouts = self.problem.layouts(name)
+            made, kept = self.pairs[name].made[value], self.pairs[name].held[value]
+            if self.problem.graph.tensors[name].producer is None:
+                stored[name] = layouts[made]
+            if made != kept:
+                held[name] = layouts[kept]
+        return Choice(rows, stored, held)
+
+
+def build(problem: Problem) -> Built:
+    """Write a problem as a cost network in factored form.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    Built
+
+    Notes
+    -----
+    One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin
+    (made, held). Every use is an edge; a result of one use goes straight from op to op.
+    """
+    builder = _Builder(problem)
+    for tensor in problem.graph.tensors.values():
+        if tensor.producer is None and not problem.uses[tensor.name]:
+            builder.add_tensor(tensor.name)
+    for node in problem.graph.nodes:
+        builder.add_op(node)
+    return builder.built()
+
+
+class _Builder:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.joint_table = JointTable(problem)
+        self.variables: list[Variable] = []
+        self.edges: list[Edge] = []
+        self.joint: dict[str, JointRows] = {}
+        self.kept: dict[str, IntArray] = {}
+        self.pairs: dict[str, Pairs] = {}
+        self.position: dict[tuple[str, str], int] = {}
+        self.shared: dict[tuple[object, ...], object] = {}
+        self.identities: dict[int, IntArray] = {}
+
+    def built(self) -> Built:
+        return Built(self.problem, Network(tuple(self.variables), tuple(self.edges)), self.joint, self.kept, self.pairs)
+
+    def prices(self, tensor: str) -> IntArray:
+        """Return the prices that uses of a tensor pay: none but staying the same where nothing may be resharded."""
+        if self.problem.communication == "frozen":
+            return self.identity(len(self.problem.layouts(tensor)))
+        return table(self.problem, tensor).time
+
+    def identity(self, size: int) -> IntArray:
+        """Return the table that allows equal layouts only."""
+        if size not in self.identities:
+            self.identities[size] = np.where(np.eye(size, dtype=bool), 0, INF).astype(np.int64)
+        return self.identities[size]
+
+    def joint_of(self, node: str) -> JointRows:
+        if node not in self.joint:
+            self.joint[node] = self.joint_table.of(node)
+        return self.joint[node]
+
+    # ---------------------------------------------------------------------------------------------------- variables
+
+    def add_op(self, name: str) -> None:
+        """Add the variable of an op, the sources that it is the first to use, its edges, and its results."""
+        problem = self.problem
+        uses = problem.graph.operand_uses(name)
+        for use in uses:
+            if problem.graph.tensors[use.tensor].producer is None and ("tensor", use.tensor) not in self.position:
+                self.add_tensor(use.tensor)
+        joint = self.joint_of(name)
+        kept = self._kept(name, uses, joint)
+        self.kept[name] = kept
+        cost = joint.time[kept]
+        node = problem.graph.nodes[name]
+        for slot, tensor in enumerate(node.results):
+            if not self._has_variable(tensor) and tensor in problem.graph.outputs:
+                cost = np.minimum(INF, cost + self._delivery(tensor)[joint.results[slot][kept]])
+        self._add(Variable(name, "op", self._share("cost", name, cost)))
+        for use in uses:
+            self._add_use(use)
+        for slot, tensor in enumerate(node.results):
+            if self._has_variable(tensor):
+                self.add_tensor(tensor)
+                self._add_made(name, slot, tensor)
+
+    def add_tensor(self, tensor: str) -> None:
+        """Add the variable of a source, or of a result that has several uses or a pin."""
+        problem = self.problem
+        index = self.joint_table.layout_index(tensor)
+        fact = problem.graph.tensors[tensor]
+        held_by_pin = problem.pinned(tensor, tensor)
+        if fact.producer is None:
+            made = np.array([index[layout] for layout in problem.stored(tensor)], np.int32)
+            allowed = None
+        else:
+            made = np.unique(self.joint_of(fact.producer).results[fact.slot])
+            allowed = None if held_by_pin is None else np.array(sorted(index[layout] for layout in held_by_pin), np.int32)
+        delivery = self._delivery(tensor) if tensor in problem.graph.outputs else None
+        needs = [np.unique(self.joint_of(use.op).operands[use.slot]) for use in problem.uses[tensor]]
+        frozen = problem.communication == "frozen"
+        pairs = useful_pairs(made, allowed, self.prices(tensor), needs, delivery, copies=not frozen)
+        self.pairs[tensor] = pairs
+        self._add(Variable(tensor, "tensor", pairs.cost))
+
+    def _add(self, variable: Variable) -> None:
+        self.position[variable.kind, variable.name] = len(self.variables)
+        self.variables.append(variable)
+
+    def _has_variable(self, tensor: str) -> bool:
+        problem = self.problem
+        several = len(problem.uses[tensor]) + (tensor in problem.graph.outputs) > 1
+        return several or tensor in problem.pins_on
+
+    def _kept(self, name: str, uses: list[Use], joint: JointRows) -> IntArray:
+        """Return the joint rows that meet the pins on the uses of an op."""
+        keep = np.ones(len(joint.rows), bool)
+        for use in uses:
+            allowed = self.problem.pinned(use.name, use.tensor)
+            if allowed is not None:
+                index = self.joint_table.layout_index(use.tensor)
+                keep &= np.isin(joint.operands[use.slot], [index[layout] for layout in allowed])
+        return np.flatnonzero(keep)
+
+    def _delivery(self, tensor: str) -> IntArray:
+        """Return per layout of a graph output the price of delivering it."""
+        index = self.joint_table.layout_index(tensor)
+        targets = [index[layout] for layout in self.problem.delivered(tensor)]
+        found: IntArray = self.prices(tensor)[:, targets].min(axis=1)
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- edges
+
+    def _add_use(self, use: Use) -> None:
+        problem = self.problem
+        head = self.position["op", use.op]
+        needed = self._share("needed", use, self.joint[use.op].operands[use.slot][self.kept[use.op]])
+        producer = problem.graph.tensors[use.tensor].producer
+        if ("tensor", use.tensor) in self.position:
+            tail = self.position["tensor", use.tensor]
+            pairs = self.pairs[use.tensor]
+            offered = pairs.columns
+        else:
+            assert producer is not None  # a source always has a variable
+            tail = self.position["op", producer]
+            offered = self._made_columns(producer, problem.graph.tensors[use.tensor].slot)
+        self.edges.append(Edge(use.name, tail, head, self.prices(use.tensor), offered, needed))
+
+    def _add_made(self, node: str, slot: int, tensor: str) -> None:
+        tail, head = self.position["op", node], self.position["tensor", tensor]
+        same = self.identity(len(self.problem.layouts(tensor)))
+        self.edges.append(Edge(f"made:{tensor}", tail, head, same, self._made_columns(node, slot), self.pairs[tensor].made))
+
+    def _made_columns(self, node: str, slot: int) -> IdArray:
+        made = self.joint[node].results[slot][self.kept[node]]
+        columns: IdArray = self._share("made", (node, slot), np.stack([made, made], axis=1))
+        return columns
+
+    def _share(self, what: str, of: object, array: IntArray | IdArray) -> NDArray[np.int64] | NDArray[np.int32]:
+        """Return an equal array that exists already, so that equal layers share their arrays."""
+        key = (what, array.shape, array.tobytes())
+        return self.shared.setdefault(key, array)  # type: ignore[return-value]

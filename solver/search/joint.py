@@ -1,0 +1,109 @@
+"""The joint rows of an op: one row per mesh axis, together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.bind import BoundRule, composes
+from ops.placement import Layout, Placement
+from solver.cost.compute import compute_times
+from solver.graph import Node
+from solver.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class JointRows:
+    """Every choice of one op.
+
+    Parameters
+    ----------
+    rows : int array, shape (choices, mesh axes)
+        Indices into the rows of the bound rule.
+    operands : tuple of int32 arrays
+        Per present operand slot and choice, the needed layout as an index into the layouts of its tensor.
+    results : tuple of int32 arrays
+        The same for made layouts.
+    time : int64 array
+        Compute time of each choice in picoseconds.
+    """
+
+    rows: NDArray[np.int64]
+    operands: Mapping[int, NDArray[np.int32]]
+    results: tuple[NDArray[np.int32], ...]
+    time: NDArray[np.int64]
+
+
+class JointTable:
+    """The joint rows of the ops of a problem; equal ops share one object."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._index: dict[tuple[Any, ...], dict[Layout, int]] = {}
+        self._made: dict[tuple[Any, ...], JointRows] = {}
+
+    def of(self, name: str) -> JointRows:
+        """Return the joint rows of an op."""
+        problem = self.problem
+        node, bound = problem.graph.nodes[name], problem.bound[name]
+        uses = problem.graph.operand_uses(name)
+        tensors = [*(use.tensor for use in uses), *node.results]
+        facts = [problem.graph.tensors[tensor] for tensor in tensors]
+        key = (id(bound), node.op, tuple((fact.dtype, problem.parts(fact.name)) for fact in facts))
+        if key not in self._made:
+            self._made[key] = self._make(node, bound, {use.slot: use.tensor for use in uses}, {use.operand: use.tensor for use in uses})
+        return self._made[key]
+
+    def layout_index(self, tensor: str) -> dict[Layout, int]:
+        """Return the position of each layout of a tensor; tensors of equal shape and parts share it."""
+        key = (self.problem.graph.tensors[tensor].shape, self.problem.parts(tensor))
+        if key not in self._index:
+            self._index[key] = {layout: i for i, layout in enumerate(self.problem.layouts(tensor))}
+        return self._index[key]
+
+    def _make(self, node: Node, bound: BoundRule, slots: Mapping[int, str], named: Mapping[str, str]) -> JointRows:
+        problem = self.problem
+        choices = np.array(joint_choices(bound, problem), np.int64).reshape(-1, len(problem.mesh.sizes))
+        dtypes = {operand: problem.graph.tensors[tensor].dtype for operand, tensor in named.items()}
+        operands = {
+            slot: self._column(tensor, [row.operands[slot] for row in bound.rows], choices) for slot, tensor in slots.items()
+        }
+        results = tuple(
+            self._column(tensor, [row.results[slot] for row in bound.rows], choices) for slot, tensor in enumerate(node.results)
+        )
+        return JointRows(choices, operands, results, compute_times(node, bound, choices, dtypes, problem.mesh))
+
+    def _column(self, tensor: str, placed: list[Placement | None], choices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the layout of one tensor in each choice; equal combinations of placements are looked up once."""
+        index = self.layout_index(tensor)
+        labels = {p: i for i, p in enumerate(dict.fromkeys(p for p in placed if p is not None))}
+        of_row = np.array([labels[p] for p in placed if p is not None], np.int64)
+        written = list(labels)
+        combinations, back = np.unique(of_row[choices], axis=0, return_inverse=True)
+        found = [index[self.problem.canonical(tensor, [written[i] for i in combination])] for combination in combinations]
+        return np.array(found, np.int32)[back.reshape(-1)]
+
+
+def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
+    """Enumerate the rows that compose, mesh axis by mesh axis; mesh axes of size 1 take row 0."""
+    sizes = problem.mesh.sizes
+    kinds = set(problem.kinds)
+    offered = [i for i, row in enumerate(bound.rows) if _kinds_of(row.operands + row.results) <= kinds]
+    prefixes: list[tuple[int, ...]] = [()]
+    for depth, size in enumerate(sizes, 1):
+        rows = offered if size > 1 else [0]
+        prefixes = [
+            (*prefix, row)
+            for prefix in prefixes
+            for row in rows
+            if row == 0 or composes(bound, [bound.rows[i] for i in (*prefix, row)], sizes[:depth])
+        ]
+    return prefixes
+
+
+def _kinds_of(placements: tuple[Placement | None, ...]) -> set[str]:
+    return {placement.kind for placement in placements if hasattr(placement, "kind")}
