@@ -80,13 +80,14 @@ class Row:
 
 @dataclass(frozen=True)
 class BoundRule:
-    """A rule on given shapes: slots, factors and rows; row 0 replicates everything."""
+    """A rule on given shapes: slots, factors and rows; row 0 replicates everything. A grad op keeps its forward op."""
 
     rule: Rule
     operands: tuple[BoundTensor | None, ...]
     results: tuple[BoundTensor, ...]
     factors: Mapping[str, Factor]
     rows: tuple[Row, ...] = field(repr=False, default=())
+    forward: BoundRule | None = field(repr=False, default=None)
 
     @property
     def terms(self) -> tuple[frozenset[str], ...]:

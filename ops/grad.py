@@ -24,8 +24,7 @@ class Grad:
         ``kernel(*reads, *out_grads, **attrs)`` -> the grads, in operand order; with ``shapes=True`` it also gets
         ``shapes``, the local shapes of all forward operands by name.
     reads : str or None
-        Forward operands and results that it reads, space separated. By default what the derivative of the linear form
-        reads; for an op without one, every operand.
+        Forward operands and results that it reads, space separated; by default every operand.
     of : str or None
         The differentiable operands; by default all of them.
     outs : str or None
@@ -82,8 +81,8 @@ def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad) -> tuple[Ro
     Notes
     -----
     A factor that may be cut forward may be cut backward: tensors that hold it are S, and a grad that lacks it is
-    P(sum), because a broadcast transposes to a sum. A contracted factor follows the derivative of the linear form. The grads
-    are jointly linear in the out_grads, so P(sum) and P(avg) pass through all of them at once.
+    P(sum), because a broadcast transposes to a sum. A contracted factor follows the derivative of the linear form. The
+    grads are jointly linear in the out_grads, so P(sum) and P(avg) pass through all of them at once.
     """
     return distinct(
         [replicate_row(grad_bound), *_factor_rows(forward, grad_bound, grad), *_linear_rows(forward, grad_bound)]

@@ -109,7 +109,7 @@ def _factor_rows(bound: BoundRule) -> Iterator[Row]:
 
 
 def _sum_choices(bound: BoundRule, factor: Factor) -> Iterator[frozenset[str]]:
-    """Yield the operands to be P(sum) so that each term lacking the cut factor carries the partial exactly once (law 4)."""
+    """Yield the operands to be P(sum) so that each term carries the partial exactly once (law 4)."""
     holding = {slot.name for slot in bound.operands if slot is not None and slot.dim_of(factor.name) is not None}
     free = [sorted(term) for term in bound.terms if not term & holding]
     for choice in itertools.product(*free):

@@ -191,7 +191,7 @@ class Op:
         for slot, (name, shape) in zip(operands, _flat_shapes(self.operands, shapes), strict=True):
             if slot is not None and shape is not None and slot.shape != shape:
                 raise RuleError(f"{name} of {self.name} has shape {shape}, but the forward op makes it {slot.shape}")
-        made = replace(bound, operands=operands, results=results)
+        made = replace(bound, operands=operands, results=results, forward=bound)
         return replace(made, rows=grad_rows(bound, made, grad))
 
     def infer_shapes(self, shapes: Shapes, attrs: Attrs) -> tuple[Shape, ...]:

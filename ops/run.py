@@ -1,0 +1,153 @@
+"""One op on one device: which blocks it holds, and its kernel as steps between which devices reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ops.bind import BoundRule, BoundTensor, Shape, TensorShapes
+from ops.notation import RuleError, TensorSpec
+from ops.op import Op
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Steps: TypeAlias = Generator[tuple[Array, str], Array, tuple[Array, ...]]
+
+
+class Cut(NamedTuple):
+    """One mesh axis cuts one part of a factor, seen from one device: the size of the axis and the coordinate on it."""
+
+    factor: str
+    part: int
+    size: int
+    coordinate: int
+
+
+class Device:
+    """What an op may ask about the device it runs on (the `ops.op.LocalContext` of one coordinate).
+
+    Parameters
+    ----------
+    bound : BoundRule
+        The whole op. For a grad op the answers speak of its forward op.
+    cuts : sequence of Cut
+        In mesh order.
+
+    Examples
+    --------
+    >>> from ops.registry import rule_for
+    >>> bound = rule_for("matmul").bind({"x": (8, 4), "y": (4, 6)}, {})
+    >>> device = Device(bound, [Cut("m", 0, 2, 1)])
+    >>> device.operands["x"], device.start("m"), device.count("m")
+    ((4, 4), 4, 2)
+    """
+
+    def __init__(self, bound: BoundRule, cuts: Sequence[Cut] = ()) -> None:
+        self._bound = bound.forward or bound
+        self._cuts = tuple(cuts)
+        signature = self._bound.rule.signature
+        self.operands: Mapping[str, TensorShapes] = self._shapes(signature.operands, self._bound.operands)
+        self.results: Mapping[str, TensorShapes] = self._shapes(signature.results, self._bound.results)
+
+    def start(self, factor: str) -> int:
+        """Return the index, in the whole factor, of the first element this device holds."""
+        start, block = 0, self._bound.factors[factor].size
+        for cut in self._of(factor):
+            if cut.part:
+                raise RuleError(
+                    f"factor {factor!r} is cut on part {cut.part}, so a device holds more than one block of it"
+                )
+            block //= cut.size
+            start += cut.coordinate * block
+        return start
+
+    def count(self, factor: str) -> int:
+        """Return the number of blocks the factor is cut in."""
+        return int(np.prod([cut.size for cut in self._of(factor)], dtype=int))
+
+    def _of(self, factor: str) -> list[Cut]:
+        return [cut for cut in self._cuts if cut.factor == factor]
+
+    def _shape(self, slot: BoundTensor) -> Shape:
+        return tuple(
+            size // int(np.prod([self.count(factor) for factor in names], dtype=int))
+            for names, size in zip(slot.dims, slot.shape, strict=True)
+        )
+
+    def _shapes(self, specs: Sequence[TensorSpec], slots: Sequence[BoundTensor | None]) -> dict[str, TensorShapes]:
+        present = {slot.name: self._shape(slot) for slot in slots if slot is not None}
+        return {
+            spec.name: [shape for name, shape in present.items() if name.rpartition(".")[0] == spec.name]
+            if spec.variadic
+            else present.get(spec.name)
+            for spec in specs
+        }
+
+
+def steps(op: Op, bound: BoundRule, arrays: Sequence[Array | None], attrs: Mapping[str, Any], device: Device) -> Steps:
+    """Run the kernel of an op on the local arrays of one device.
+
+    Parameters
+    ----------
+    op : Op
+    bound : BoundRule
+        The whole op.
+    arrays : sequence of array or None
+        The local arrays, a slot each.
+    attrs : mapping
+        The attributes of the whole op.
+    device : Device
+
+    Yields
+    ------
+    tuple
+        ``(array, kind)`` where the devices that cut a synced factor must reduce; send the reduced array back. Where
+        none does, send the array itself.
+
+    Returns
+    -------
+    tuple of array
+        The local results, a slot each.
+    """
+    full = op.full_attrs(attrs)
+    full.pop("forward_shapes", None)
+    if op.local is not None:
+        full = dict(op.local(full, device))
+    if op.forward is not None and op.forward.grad is not None and op.forward.grad.shapes:
+        full["shapes"] = device.operands
+    returned = op.kernel(*_grouped(op.operands, bound.operands, arrays), **full)
+    if isinstance(returned, Generator):
+        returned = yield from returned
+    return tuple(_flat(returned))
+
+
+def _grouped(
+    specs: Sequence[TensorSpec], slots: Sequence[BoundTensor | None], arrays: Sequence[Array | None]
+) -> Iterator[Array | list[Array] | None]:
+    """Yield the arguments of a kernel: variadic operands as lists, absent ones as None."""
+    names = [None if slot is None else slot.name for slot in slots]
+    position = 0
+    for spec in specs:
+        if not spec.variadic or names[position] is None:
+            yield arrays[position]
+            position += 1
+            continue
+        count = sum(name is not None and _is_slot_of(name, spec.name) for name in names)
+        yield [array for array in arrays[position : position + count] if array is not None]
+        position += count
+
+
+def _is_slot_of(name: str, variadic: str) -> bool:
+    """Tell whether ``xs.0`` (or ``xs.0_grad``) is a slot of ``xs`` (or ``xs_grad``)."""
+    head, dot, tail = name.partition(".")
+    return bool(dot) and head + tail.lstrip("0123456789") == variadic
+
+
+def _flat(returned: Any) -> Iterator[Array]:
+    """Yield the arrays that a kernel returned, lists flattened, without the None of an absent operand's grad."""
+    if isinstance(returned, tuple | list):
+        for item in returned:
+            yield from _flat(item)
+    elif returned is not None:
+        yield np.asarray(returned)
