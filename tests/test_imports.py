@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # the file graph_json.py stands with graph.py.
 FLOW = (
     ("ops",),
-    ("solver.layout", "solver.mesh", "solver.cost", "solver.graph", "solver.parts", "solver.importers"),
+    ("solver.layout", "solver.mesh", "solver.cost", "solver.graph", "solver.graph_values", "solver.graph_json")
+    + ("solver.parts", "solver.chains", "solver.importers"),
     ("solver.problem",),
     ("solver.constraints",),
     ("solver.search",),

@@ -1,0 +1,355 @@
+"""A network: named tensors, the ops between them, and what leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.bind import BoundRule
+from ops.notation import RuleError
+from ops.registry import rule_for
+from solver.graph_values import (
+    GraphError,
+    Node,
+    OperandNames,
+    Role,
+    Shape,
+    Tensor,
+    Use,
+    checked_dtype,
+    checked_name,
+    checked_shape,
+    flat,
+    frozen,
+    plain,
+)
+
+__all__ = ["Graph", "GraphError", "Node", "Tensor", "Use"]
+
+
+class Graph:
+    """A network under construction, in program order.
+
+    Parameters
+    ----------
+    name : str, optional
+
+    Examples
+    --------
+    >>> g = Graph("mlp")
+    >>> x = g.input("x", (32, 64))
+    >>> w = g.parameter("w", (64, 16))
+    >>> y = g.op("matmul", x, w, name="y")
+    >>> g.output(y)
+    >>> str(y), [use.name for use in g.uses("w")]
+    ('y float32[32, 16]', ['y/y'])
+    >>> g.op("matmul", w, x, name="z")
+    Traceback (most recent call last):
+    solver.graph_values.GraphError: op 'z' (matmul) does not fit w float32[64, 16], x float32[32, 64]: factor 'k' ...
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.digraph = nx.MultiDiGraph(name=name)
+        """Nodes ``("op", name)`` and ``("tensor", name)`` with ``payload`` a `Node` or `Tensor`; an edge from a tensor
+        to an op has ``payload`` a `Use`, one from an op to a tensor the result slot."""
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: dict[str, Node] = {}
+        self.outputs: list[str] = []
+        self._bound: dict[tuple[Any, ...], BoundRule] = {}
+        self._counts: dict[str, int] = {}
+        self._uses: dict[str, list[Use]] = {}
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}: {len(self.nodes)} ops, {len(self.tensors)} tensors, {len(self.outputs)} outputs)"
+
+    # ------------------------------------------------------------------------------------------------------ building
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Add a tensor that comes with every step: data.
+
+        Raises
+        ------
+        GraphError
+            For a name already taken, a dtype that is unknown, or a size below 1.
+        """
+        return self._source(name, shape, dtype, "input")
+
+    def parameter(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Add a tensor that is learned and stored: a weight. Raises as `input` does."""
+        return self._source(name, shape, dtype, "parameter")
+
+    def state(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Add a tensor that is stored but not learned: running statistics, optimizer state. Raises as `input` does."""
+        return self._source(name, shape, dtype, "state")
+
+    def constant(self, name: str, value: Any, dtype: str | None = None) -> Tensor:
+        """Add a tensor of known values.
+
+        Parameters
+        ----------
+        name : str
+        value : array_like
+            Copied.
+        dtype : str, optional
+            Where the tensor has a dtype that numpy lacks (``bfloat16``); that of the array otherwise.
+
+        Raises
+        ------
+        GraphError
+            As `input` does.
+        """
+        array = np.array(value)
+        array.flags.writeable = False
+        return self._source(name, array.shape, dtype or str(array.dtype), "constant", array)
+
+    def op(self, type: str, /, *operands: Any, name: str | None = None, module: str = "", **attrs: Any) -> Any:
+        """Add an op on tensors of this graph.
+
+        Parameters
+        ----------
+        type : str
+            The name in the registry of ops.
+        *operands : Tensor, list of Tensor, or None
+            In the order of the rule; a list for a variadic operand, None for an absent one. Absent ones at the end
+            may be left out.
+        name : str, optional
+            By default ``matmul_1``, ``matmul_2``, ...
+        module : str, optional
+            Where in the model it stands.
+        **attrs
+            The attributes of the op.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            A tensor named like the op where it has one result, else a tuple named ``op.result``.
+
+        Raises
+        ------
+        GraphError
+            Where op, operands, shapes or attributes do not fit, or a name is taken.
+        """
+        name = self._auto_name(type) if name is None else checked_name(name)
+        node = Node(name, type, (), (), {}, module)
+        if name in self.nodes:
+            raise GraphError(f"{node}: graph {self.name!r} has an op {name!r} already; choose another name")
+        try:
+            rule_for(type)
+        except RuleError as error:
+            raise GraphError(f"{node}: {error}") from error
+        given = {key: plain(value, f"attribute {key} of {node}") for key, value in attrs.items()}
+        node = replace(node, operands=self._operand_names(node, operands), attrs=given)
+        bound, dtypes = self._infer(node)
+        made = self._results(node, bound, dtypes)
+        self._add_node(replace(node, results=tuple(tensor.name for tensor in made)), bound, made)
+        return made[0] if len(made) == 1 else made
+
+    def output(self, *tensors: Tensor) -> None:
+        """Mark tensors as leaving the graph.
+
+        Raises
+        ------
+        GraphError
+            For a tensor that is none, belongs to another graph, or is an output already.
+        """
+        for tensor in tensors:
+            self._own(tensor, f"output of graph {self.name!r}")
+            if tensor.name in self.outputs:
+                raise GraphError(f"{tensor.name!r} is an output of graph {self.name!r} already")
+            self.outputs.append(tensor.name)
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def uses(self, tensor: str) -> list[Use]:
+        """Return the uses of a tensor, in program order; being an output is no use in this list."""
+        if tensor not in self.tensors:
+            raise GraphError(f"graph {self.name!r} has no tensor {tensor!r}")
+        return [use for _, _, use in self.digraph.out_edges(("tensor", tensor), data="payload")]
+
+    def operand_uses(self, node: str) -> list[Use]:
+        """Return the uses that an op makes, by slot; absent operands are left out."""
+        return list(self._uses[node])
+
+    @property
+    def unused(self) -> list[str]:
+        """Inputs, parameters, states and constants that no op reads and that are no output: worth a warning."""
+        sources = (tensor.name for tensor in self.tensors.values() if tensor.producer is None)
+        return [name for name in sources if name not in self.outputs and not self.uses(name)]
+
+    def bind(
+        self,
+        node: str,
+        factor_parts: Mapping[str, tuple[int, ...]] | None = None,
+        capabilities: frozenset[str] | None = None,
+    ) -> BoundRule:
+        """Bind the rule of an op to the shapes of its operands; equal ops share one `BoundRule`.
+
+        Parameters
+        ----------
+        node : str
+        factor_parts : mapping, optional
+            Factor -> the parts it may be cut on, as `solver.parts` finds them.
+        capabilities : frozenset of str, optional
+            What the runtime can do; rows that need more are left out. None leaves all.
+        """
+        return self._bind(self.nodes[node], factor_parts or {}, capabilities)
+
+    def validate(self) -> None:
+        """Hold the graph against what building alone cannot see.
+
+        Raises
+        ------
+        GraphError
+            Where nothing leaves the graph.
+        """
+        if not self.outputs:
+            raise GraphError(f"graph {self.name!r} has no output: call output(tensor) on what it is to compute")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the graph as plain JSON values; `from_json` gives an equal graph."""
+        from solver.graph_json import write
+
+        return write(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> Graph:
+        """Build a graph from what `to_json` gave, or from its text.
+
+        Raises
+        ------
+        GraphError
+            Where it is no such JSON, has a cycle, or is wrong as a graph built by hand can be.
+        """
+        from solver.graph_json import read
+
+        return read(data, cls)
+
+    # ------------------------------------------------------------------------------------------------------ the parts
+
+    def _source(
+        self, name: str, shape: Sequence[int], dtype: str, role: Role, value: NDArray[Any] | None = None
+    ) -> Tensor:
+        where = f"{role} {checked_name(name)!r}"
+        self._check_free(name, where)
+        tensor = Tensor(name, checked_shape(shape, where), checked_dtype(dtype, where), role, value=value)
+        self._add_tensor(tensor)
+        return tensor
+
+    def _add_tensor(self, tensor: Tensor) -> None:
+        self.tensors[tensor.name] = tensor
+        self.digraph.add_node(("tensor", tensor.name), payload=tensor)
+
+    def _add_node(self, node: Node, bound: BoundRule, results: Sequence[Tensor]) -> None:
+        key = ("op", node.name)
+        self.nodes[node.name] = node
+        self.digraph.add_node(key, payload=node)
+        self._uses[node.name] = [
+            Use(node.name, slot.name, index, tensor)
+            for index, (slot, tensor) in enumerate(zip(bound.operands, flat(node.operands), strict=True))
+            if slot is not None and tensor is not None
+        ]
+        for use in self._uses[node.name]:
+            self.digraph.add_edge(("tensor", use.tensor), key, key=use.slot, payload=use)
+        for tensor in results:
+            self._add_tensor(tensor)
+            self.digraph.add_edge(key, ("tensor", tensor.name), key=tensor.slot, payload=tensor.slot)
+
+    def _infer(self, node: Node) -> tuple[BoundRule, tuple[str, ...]]:
+        """Bind a new node and find the dtypes of its results."""
+        try:
+            bound = self._bind(node, {}, None)
+            dtypes = rule_for(node.op).infer_dtypes(self._per_operand(node, _dtype), node.attrs, len(bound.results))
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            given = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
+            raise GraphError(f"{node} does not fit {given or 'no operands'}: {_told(error)}") from error
+        return bound, dtypes
+
+    def _results(self, node: Node, bound: BoundRule, dtypes: Sequence[str]) -> tuple[Tensor, ...]:
+        made = []
+        for index, (slot, dtype) in enumerate(zip(bound.results, dtypes, strict=True)):
+            name = node.name if len(dtypes) == 1 else f"{node.name}.{slot.name}"
+            where = f"result {slot.name} of {node}"
+            self._check_free(name, where)
+            made.append(
+                Tensor(name, checked_shape(slot.shape, where), checked_dtype(dtype, where), "result", node.name, index)
+            )
+        return tuple(made)
+
+    def _bind(
+        self, node: Node, factor_parts: Mapping[str, tuple[int, ...]], capabilities: frozenset[str] | None
+    ) -> BoundRule:
+        shapes, dtypes = self._per_operand(node, _shape), self._per_operand(node, _dtype)
+        key = (node.op, frozen(shapes), frozen(dtypes), frozen(node.attrs), frozen(factor_parts), capabilities)
+        if key not in self._bound:
+            bound = rule_for(node.op).bind(shapes, node.attrs, factor_parts, dtypes)
+            if capabilities is not None:
+                bound = replace(bound, rows=tuple(row for row in bound.rows if row.needs <= capabilities))
+            self._bound[key] = bound
+        return self._bound[key]
+
+    def _per_operand(self, node: Node, read: Callable[[Tensor], Any]) -> dict[str, Any]:
+        """Return a fact of each operand by its name: one, a list, or None, as the operand is."""
+        facts: dict[str, Any] = {}
+        for spec, names in zip(rule_for(node.op).operands, node.operands, strict=True):
+            if isinstance(names, tuple):
+                facts[spec.name] = [read(self.tensors[name]) for name in names]
+            else:
+                facts[spec.name] = None if names is None else read(self.tensors[names])
+        return facts
+
+    def _operand_names(self, node: Node, operands: Sequence[Any]) -> tuple[OperandNames, ...]:
+        specs = rule_for(node.op).operands
+        takes = ", ".join(("*" if spec.variadic else "") + spec.name + ("?" if spec.optional else "") for spec in specs)
+        if len(operands) > len(specs):
+            raise GraphError(f"{node} got {len(operands)} operands, but takes {len(specs)}: ({takes})")
+        names: list[OperandNames] = []
+        for spec, given in zip(specs, [*operands, *[None] * (len(specs) - len(operands))], strict=True):
+            where = f"operand {spec.name} of {node}"
+            if given is None and not spec.optional:
+                raise GraphError(f"{where} is missing: {node.op} takes ({takes})")
+            if given is None:
+                names.append(None)
+            elif not spec.variadic:
+                names.append(self._own(given, where))
+            elif isinstance(given, list | tuple) and given:
+                names.append(tuple(self._own(one, where) for one in given))
+            else:
+                raise GraphError(f"{where} is {given!r}: it takes a list of one or more tensors")
+        return tuple(names)
+
+    def _own(self, tensor: Any, where: str) -> str:
+        if not isinstance(tensor, Tensor):
+            raise GraphError(f"{where} is {tensor!r}: make a tensor with input, parameter, state, constant or op")
+        if self.tensors.get(tensor.name) is not tensor:
+            raise GraphError(f"{where} is {tensor.name!r} of another graph: use a tensor of graph {self.name!r}")
+        return tensor.name
+
+    def _auto_name(self, type: str) -> str:
+        while True:
+            self._counts[type] = self._counts.get(type, 0) + 1
+            name = f"{type}_{self._counts[type]}"
+            if name not in self.nodes and name not in self.tensors:
+                return name
+
+    def _check_free(self, name: str, where: str) -> None:
+        if name in self.tensors:
+            raise GraphError(f"{where}: graph {self.name!r} has a tensor {name!r} already; choose another name")
+
+
+def _shape(tensor: Tensor) -> Shape:
+    return tensor.shape
+
+
+def _dtype(tensor: Tensor) -> str:
+    return tensor.dtype
+
+
+def _told(error: Exception) -> str:
+    """Tell what an op says against its operands; what is no sentence of its own is told with its type."""
+    return str(error) if isinstance(error, RuleError) else f"{type(error).__name__}: {error}"
