@@ -345,7 +345,7 @@ def missing(on: Subject) -> Iterator[str]:
         for size, seed in ((2, 1), (2, 2), (3, 3)):
             if size == 2 or all(_divides(p, s, 3) for p, s in zip(operands, bound.operands, strict=True)):
                 found = _holding(on, operands, size, seed)
-                sets = found if sets is None else [_both(a, b, size) for a, b in zip(sets, found, strict=True)]
+                sets = found if sets is None or not found else [_both(a, b, size) for a, b in zip(sets, found, strict=True)]
             if not sets or not all(sets):
                 break
         if sets and all(sets):

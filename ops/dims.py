@@ -1,0 +1,67 @@
+"""Names, positions and sizes of dims: what the families of ops share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ops.bind import Shape
+from ops.notation import RuleError
+from ops.op import Attrs, LocalContext, Shapes
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def named_dims(rank: int) -> list[str]:
+    """Return one factor name per dim: d0, d1, ..."""
+    return [f"d{i}" for i in range(rank)]
+
+
+def axis_in(axis: int, rank: int, what: str) -> int:
+    """Return an axis counted from the front.
+
+    Raises
+    ------
+    RuleError
+        Where it names no dim.
+    """
+    if not -rank <= axis < rank:
+        raise RuleError(f"{what}={axis} names no dim of a tensor of rank {rank}")
+    return axis % rank
+
+
+def axes_in(axes: int | Sequence[int], rank: int, what: str) -> list[int]:
+    """Return axes counted from the front, each once."""
+    listed = [axes] if isinstance(axes, int) else list(axes)
+    found = [axis_in(int(axis), rank, what) for axis in listed]
+    if len(set(found)) < len(found):
+        raise RuleError(f"{what}={listed} names a dim of a tensor of rank {rank} twice")
+    return found
+
+
+def shape_of(shapes: Shapes, name: str) -> Shape:
+    """Return the shape of an operand that is there and not variadic."""
+    given = shapes[name]
+    if given is None:
+        raise RuleError(f"the operand {name} is absent")
+    return tuple(size for size in given if isinstance(size, int))
+
+
+def same_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    """Return the shape of x, for ops whose result has it."""
+    return (shape_of(shapes, "x"),)
+
+
+def local_shape(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    """The attribute ``shape`` of one device: the local shape of the result."""
+    out = ctx.results.get("out")
+    return attrs if out is None else {**attrs, "shape": list(out)}
+
+
+def sum_to(grad: Array, shape: Shape) -> Array:
+    """Sum a grad over the dims along which a tensor of that shape was broadcast."""
+    front = grad.ndim - len(shape)
+    axes = [*range(front), *(front + dim for dim, size in enumerate(shape) if size == 1 != grad.shape[front + dim])]
+    return grad.sum(tuple(axes)).reshape(shape) if axes else grad

@@ -1,0 +1,169 @@
+"""Ops that repeat or reorder the elements of one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ops.bind import Shape
+from ops.dims import Array, axes_in, axis_in, local_shape, named_dims, same_shape, shape_of, sum_to
+from ops.grad import Grad
+from ops.notation import RuleError
+from ops.op import Attrs, Shapes
+from ops.registry import family
+from ops.rule import Rule, rule
+
+
+def _expanded(x: Shape, shape: Sequence[int]) -> Shape:
+    front = len(shape) - len(x)
+    if front < 0:
+        raise RuleError(f"cannot expand {x} to {list(shape)}: it has fewer dims")
+    made = tuple(x[dim - front] if size == -1 and dim >= front else int(size) for dim, size in enumerate(shape))
+    for mine, size in zip(x, made[front:], strict=True):
+        if mine not in (1, size):
+            raise RuleError(f"cannot expand {x} to {list(shape)}: a dim of size {mine} does not become {size}")
+    return made
+
+
+def _expand_dims(x: Shape, out: Shape) -> tuple[str, str]:
+    """Return the dims of x and of the result: a dim that is stretched is 1 on the left and a factor on the right."""
+    names = named_dims(len(out))
+    mine = ["1" if size == 1 else name for size, name in zip(x, names[len(out) - len(x) :], strict=True)]
+    return " ".join(mine), " ".join("1" if size == 1 else name for size, name in zip(out, names, strict=True))
+
+
+def _expand_rule(x: Shape, shape: Sequence[int]) -> Rule:
+    out = _expanded(x, shape)
+    left, right = _expand_dims(x, out)
+    sizes = {name: size for name, size in zip(named_dims(len(out)), out, strict=True) if size != 1}
+    return rule(f"x[{left}] -> out[{right}]", linear="x", monotone="x", sizes=sizes)
+
+
+def _expand_back(out_grad: Array, *, shapes: Shapes, **_: Any) -> Array:
+    return sum_to(out_grad, shape_of(shapes, "x"))
+
+
+def _expand_kernel(x: Array, shape: Sequence[int]) -> Array:
+    return np.broadcast_to(x, _expanded(x.shape, shape))
+
+
+for _name in ("expand", "broadcast_to"):
+
+    @family(
+        _name,
+        "x[] -> out[]",
+        kernel=_expand_kernel,
+        local=local_shape,
+        grad=Grad(_expand_back, reads="", shapes=True),
+    )
+    def expand(x: Shape, shape: Sequence[int]) -> Rule:
+        """Dims of size 1, and new ones in front, are repeated to a shape; -1 keeps a size."""
+        return _expand_rule(x, shape)
+
+
+@family(
+    "expand_as",
+    "x[], y[] -> out[]",
+    kernel=lambda x, y: np.broadcast_to(x, y.shape),
+    dtype=lambda dtypes, attrs: (dtypes["x"],),
+    grad=Grad(_expand_back, reads="", of="x", shapes=True),
+)
+def expand_as(x: Shape, y: Shape) -> Rule:
+    """X repeated to the shape of y."""
+    left, right = _expand_dims(x, _expanded(x, y))
+    return rule(f"x[{left}], y[{right}] -> out[{right}]", linear="x", monotone="x")
+
+
+def _tiled(x: Shape, repeat_times: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (times, size) for each dim of the result."""
+    rank = max(len(x), len(repeat_times))
+    times = [1] * (rank - len(repeat_times)) + [int(count) for count in repeat_times]
+    return list(zip(times, [1] * (rank - len(x)) + list(x), strict=True))
+
+
+def _tile_back(out_grad: Array, *, repeat_times: Sequence[int], shapes: Shapes) -> Array:
+    x = shape_of(shapes, "x")
+    pairs = _tiled(x, repeat_times)
+    apart = out_grad.reshape([size for pair in pairs for size in pair])
+    return np.asarray(apart.sum(tuple(range(0, 2 * len(pairs), 2)))).reshape(x)
+
+
+def _tile_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    return (tuple(times * size for times, size in _tiled(shape_of(shapes, "x"), attrs["repeat_times"])),)
+
+
+@family(
+    "tile",
+    "x[] -> out[]",
+    kernel=lambda x, repeat_times: np.tile(x, tuple(repeat_times)),
+    shape=_tile_shape,
+    grad=Grad(_tile_back, reads="", shapes=True),
+)
+def tile(x: Shape, repeat_times: Sequence[int]) -> Rule:
+    """X repeated along its dims; a dim that is repeated is whole."""
+    pairs = _tiled(x, repeat_times)
+    right = [name if times == 1 else "_" for name, (times, _) in zip(named_dims(len(pairs)), pairs, strict=True)]
+    return rule(f"x[{' '.join(right[len(pairs) - len(x) :])}] -> out[{' '.join(right)}]", linear="x", monotone="x")
+
+
+def _interleave_back(out_grad: Array, *, repeats: int, axis: int | None, shapes: Shapes) -> Array:
+    x = shape_of(shapes, "x")
+    if axis is None:
+        return np.asarray(out_grad.reshape(-1, repeats).sum(1)).reshape(x)
+    at = axis % len(x)
+    return np.asarray(out_grad.reshape(*x[: at + 1], repeats, *x[at + 1 :]).sum(at + 1))
+
+
+@family(
+    "repeat_interleave",
+    "x[] -> out[]",
+    kernel=lambda x, repeats, axis: np.repeat(x, repeats, axis),
+    grad=Grad(_interleave_back, reads="", shapes=True),
+)
+def repeat_interleave(x: Shape, repeats: int, axis: int | None = None) -> Rule:
+    """Each element `repeats` times in a row; without an axis x is flattened first."""
+    names = named_dims(len(x))
+    if axis is None:
+        right = f"({' '.join([*names, 'r'])})"
+    else:
+        at = axis_in(axis, len(x), "axis")
+        right = " ".join(f"({name} r)" if dim == at else name for dim, name in enumerate(names))
+    return rule(f"x[{' '.join(names)}] -> out[{right}]", whole="r", linear="x", monotone="x", sizes={"r": repeats})
+
+
+def _all_but(x: Shape, kept: Sequence[int]) -> Rule:
+    """Return the rule in which the dims listed are whole and the others pass."""
+    dims = " ".join("_" if dim in kept else name for dim, name in enumerate(named_dims(len(x))))
+    return rule(f"x[{dims}] -> out[{dims}]", linear="x", monotone="x")
+
+
+def _axis_tuple(axis: int | Sequence[int]) -> tuple[int, ...]:
+    return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+@family(
+    "flip",
+    "x[] -> out[]",
+    kernel=lambda x, axis: np.flip(x, _axis_tuple(axis)),
+    shape=same_shape,
+    grad=Grad(lambda out_grad, *, axis: np.flip(out_grad, _axis_tuple(axis)), reads=""),
+)
+def flip(x: Shape, axis: int | Sequence[int]) -> Rule:
+    """The order of elements along some dims reversed; these are whole."""
+    return _all_but(x, axes_in(axis, len(x), "axis"))
+
+
+def _roll_kernel(x: Array, shifts: int | Sequence[int], axis: int | Sequence[int] | None) -> Array:
+    return np.roll(x, shifts, axis)
+
+
+def _roll_back(out_grad: Array, *, shifts: int | Sequence[int], axis: int | Sequence[int] | None) -> Array:
+    return np.roll(out_grad, -shifts if isinstance(shifts, int) else [-shift for shift in shifts], axis)
+
+
+@family("roll", "x[] -> out[]", kernel=_roll_kernel, shape=same_shape, grad=Grad(_roll_back, reads=""))
+def roll(x: Shape, shifts: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Rule:
+    """Elements moved along some dims, those that leave come in at the other end; these dims are whole."""
+    return _all_but(x, range(len(x)) if axis is None else axes_in(axis, len(x), "axis"))

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from truth import Case
+
+CASES = [
+    Case("expand", {"x": (1, 6)}, {"shape": [4, 12, -1]}),
+    Case("broadcast_to", {"x": (6, 1)}, {"shape": [6, 4]}),
+    Case("expand_as", {"x": (1, 6), "y": (4, 6)}, missing={"* P* -> *": "y is read for its shape only"}),
+    Case("tile", {"x": (4, 6)}, {"repeat_times": [2, 3, 1]}),
+    Case("repeat_interleave", {"x": (6, 4)}, {"repeats": 2, "axis": 0}),
+    Case("repeat_interleave", {"x": (6, 2)}, {"repeats": 3}),
+    Case("flip", {"x": (4, 6)}, {"axis": 1}),
+    Case("roll", {"x": (4, 6)}, {"shifts": 1, "axis": 1}),
+    Case("roll", {"x": (4, 6)}, {"shifts": 5}),
+]
