@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +10,10 @@ from functools import cached_property
 from ops.bind import Row
 from ops.placement import Layout
 from solver.cost.compute import compute_time
+from solver.cost.memory import Memory, Stored, plan_memory
 from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
 from solver.graph import Use
+from solver.layout import local_shape
 from solver.problem import Problem
 
 
@@ -138,23 +141,51 @@ class Evaluation:
             key=lambda target: int(prices.time[prices.index[self.source_of(tensor, target)], prices.index[target]]),
         )
 
-    def _of_tensor(self, tensor: str) -> list[Reshard]:
-        prices = table(self.problem, tensor)
-        made, held = self.made(tensor), self.held(tensor)
+    def reads(self, tensor: str) -> list[tuple[str, Layout, Layout]]:
+        """Return per use of a tensor, delivery as a graph output last, what it reads and what it needs."""
         wanted = [(use.name, self.needed(use)) for use in self.problem.uses[tensor]]
         if tensor in self.problem.graph.outputs:
             wanted.append((OUTPUT, self.delivered(tensor)))
-        read = [(name, self.source_of(tensor, target), target) for name, target in wanted]
+        return [(name, self.source_of(tensor, target), target) for name, target in wanted]
+
+    def _of_tensor(self, tensor: str) -> list[Reshard]:
+        prices = table(self.problem, tensor)
+        made, held, reads = self.made(tensor), self.held(tensor), self.reads(tensor)
         found: list[Reshard] = []
         if held != made:
-            served = tuple(name for name, source, _ in read if source == held)
+            served = tuple(name for name, source, _ in reads if source == held)
             found.append(Reshard(tensor, served, made, held, True, prices.path(made, held)))
         found += [
             Reshard(tensor, (name,), source, target, False, prices.path(source, target))
-            for name, source, target in read
+            for name, source, target in reads
             if source != target
         ]
         return found
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Peak bytes per device, by liveness over the order of the graph."""
+        graph = self.problem.graph
+        own = [reshard for reshard in self.reshards if not reshard.shared]
+        copied = {reshard.tensor: self.bytes(reshard.tensor, reshard.target) for reshard in self.reshards if reshard.shared}
+        past = [(tensor, name) for tensor in copied for name, source, _ in self.reads(tensor) if source != self.held(tensor)]
+        return plan_memory(
+            graph,
+            Stored(
+                made={tensor: self.bytes(tensor, self.made(tensor)) for tensor in graph.tensors},
+                held=copied,
+                needed={r.uses[0]: self.bytes(r.tensor, r.target) for r in own if r.uses[0] != OUTPUT},
+                outputs={r.tensor: self.bytes(r.tensor, r.target) for r in own if r.uses[0] == OUTPUT},
+                made_reads=frozenset(name for _, name in past if name != OUTPUT),
+                made_outputs=frozenset(tensor for tensor, name in past if name == OUTPUT),
+            ),
+        )
+
+    def bytes(self, tensor: str, layout: Layout) -> int:
+        """Return the bytes of one device's block of a tensor."""
+        fact = self.problem.graph.tensors[tensor]
+        local = local_shape(layout, fact.shape, self.problem.parts(tensor), self.problem.mesh.sizes)
+        return math.prod(local) * fact.itemsize
 
     @cached_property
     def total(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
@@ -69,11 +69,18 @@ class Problem:
     graph: Graph
     mesh: Mesh
     pins: tuple[Pin, ...]
-    communication: Literal["any", "none", "frozen"]
+    communication: str
     capabilities: frozenset[str]
     bound: Mapping[str, BoundRule]
     refinement: Refinement
     kinds: tuple[str, ...]
+
+    def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
+        """Return the same question with these pins; the partial kinds of the graph follow from them."""
+        natural = {factor.kind for rule in self.bound.values() for factor in rule.factors.values()}
+        named = {pin.placement.kind for pin in pins if isinstance(pin.placement, Partial)}
+        kinds = tuple(kind for kind in PARTIAL_KINDS if kind == "sum" or kind in natural | named)
+        return replace(self, pins=pins, kinds=kinds)
 
     def parts(self, tensor: str) -> Parts:
         """Return the parts of each dim of a tensor."""
@@ -181,10 +188,7 @@ def problem(
         name: graph.bind(name, node_factor_parts(node, graph.bind(name), refinement.parts), offered)
         for name, node in graph.nodes.items()
     }
-    natural = {factor.kind for rule in bound.values() for factor in rule.factors.values()}
-    named = {pin.placement.kind for pin in read if isinstance(pin.placement, Partial)}
-    kinds = tuple(kind for kind in PARTIAL_KINDS if kind == "sum" or kind in natural | named)
-    return Problem(graph, mesh, read, communication, offered, bound, refinement, kinds)  # type: ignore[arg-type]
+    return Problem(graph, mesh, (), communication, offered, bound, refinement, ()).with_pins(read)
 
 
 def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Mapping[str, Any]) -> list[Pin]:

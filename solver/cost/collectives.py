@@ -12,8 +12,14 @@ from typing import NamedTuple, TypeAlias
 from solver.cost.hardware import Link
 
 PICOSECONDS = 10**12
+LONGEST = 2**56
+"""The longest time of one transfer (20 hours): sums of many still fit into 64 bits."""
 LOCAL = ("slice", "relabel", "zero_fill", "scale")
 """The moves that send nothing."""
+
+
+class PriceError(ValueError):
+    """A transfer that takes longer than can be counted."""
 
 
 class Price(NamedTuple):
@@ -37,12 +43,20 @@ def ceil_div(numerator: int, denominator: int) -> int:
 def transfer_time(size: int, bandwidth: int) -> int:
     """Give the picoseconds that some bytes take.
 
+    Raises
+    ------
+    PriceError
+        Where that is more than 20 hours.
+
     Examples
     --------
     >>> transfer_time(100, 10**12)
     100
     """
-    return ceil_div(size * PICOSECONDS, bandwidth)
+    time = ceil_div(size * PICOSECONDS, bandwidth)
+    if time > LONGEST:
+        raise PriceError(f"{size} bytes at {bandwidth} bytes/s take more than 20 hours: check the shape and the hardware")
+    return time
 
 
 def steps(link: Link, n: int) -> int:

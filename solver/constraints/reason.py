@@ -1,0 +1,35 @@
+"""The nameable facts behind hard constraints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHOSEN = frozenset({"pin", "communication"})
+"""The kinds of reason that are a person's own choice; the others are the graph's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One fact that a group of constraints stands for.
+
+    Parameters
+    ----------
+    kind : str
+        ``pin``, ``communication``, ``rule``, ``divisibility``, ``kinds`` or ``storage``.
+    subject : str
+        The tensor, use or op that it speaks of.
+    text : str
+        The fact in one clause of a sentence.
+    source : str
+        Where it comes from, as it was written.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    source: str = ""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether a person chose it."""
+        return self.kind in CHOSEN

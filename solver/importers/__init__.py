@@ -1,0 +1,83 @@
+"""Bringing a model in: one door for every kind of file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from solver.graph import Graph
+from solver.importers.errors import ImporterError, UnreadableModel
+
+__all__ = ["ImporterError", "load"]
+
+
+def load(
+    path: str | Path, dims: Mapping[str, int] | None = None, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """Read a model from a file: ONNX (``.onnx``) or a graph written by this package (``.json``).
+
+    Parameters
+    ----------
+    path : str or Path
+        A file whose name says nothing is judged by its first bytes.
+    dims : mapping, optional
+        Sizes of dynamic dims by name, ``{"batch": 8}``.
+    input_shapes : mapping, optional
+        Whole shapes by the name of the input, ``{"x": (8, 3, 224, 224)}``.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    ImporterError
+        One sentence that says what is wrong and what to do.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    if kind == "onnx":
+        return _onnx(path, dims, input_shapes)
+    if kind == "json":
+        if dims or input_shapes:
+            raise ImporterError(f"{path} is a graph whose shapes are fixed: dims and input shapes can be given for ONNX files only")
+        return _json(path)
+    raise UnreadableModel(f"{path} is no model of a kind that can be read: give an ONNX file (.onnx) or a graph of this package (.json)")
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        raise UnreadableModel(f"{path} is a directory: give the file of a model")
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(64).lstrip()
+    except OSError as error:
+        raise UnreadableModel(f"{path} cannot be read: {error.strerror or error}") from None
+    suffix = path.suffix.lower()
+    if suffix in (".onnx", ".json"):
+        return suffix[1:]
+    if start[:1] == b"{":
+        return "json"
+    return "onnx" if start[:1] == b"\x08" else ""
+
+
+def _onnx(
+    path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None
+) -> Graph:
+    try:
+        from solver.importers.onnx import read_onnx
+    except ImportError as error:
+        raise UnreadableModel(f"{path}: reading ONNX files needs a package that is not installed ({error}): pip install 'shardproof[onnx]'") from error
+    return read_onnx(path, dims, input_shapes).graph
+
+
+def _json(path: Path) -> Graph:
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UnreadableModel(f"{path} is no JSON text: {error}") from None
+    if isinstance(data, dict) and "graph" in data:
+        raise UnreadableModel(f"{path} is a plan, not a model: give it to `shardproof check`, or give the model's own file")
+    return Graph.from_json(data)

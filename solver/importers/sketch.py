@@ -1,0 +1,197 @@
+"""A model on its way in: values and steps, before they become a `solver.graph.Graph`.
+
+An importer draws a sketch first, because it learns only on the way which values are known, which vanish, and what is used
+at all. `Sketch.to_graph` then writes down what the outputs need, in order, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from numpy.typing import NDArray
+
+from ops.registry import rule_for
+from solver.graph import Graph, Tensor
+
+Role: TypeAlias = Literal["input", "weight", "known", "result"]
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """One tensor of the sketch.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+    role : {"input", "weight", "known", "result"}
+        A weight becomes a parameter; a known value becomes a constant where an op takes it as an operand.
+    name : str
+        Empty until somebody names it.
+    data : array, optional
+        The value, where it is known. A weight whose data lies in a file that is not there has none.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    name: str = ""
+    data: NDArray[Any] | None = None
+
+    @property
+    def floating(self) -> bool:
+        """Whether the elements are real numbers."""
+        return "float" in self.dtype
+
+
+Operand: TypeAlias = "Value | Sequence[Value] | None"
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One op of the sketch."""
+
+    op: str
+    operands: tuple[Operand, ...]
+    results: tuple[Value, ...]
+    attrs: dict[str, Any]
+    name: str
+    module: str
+
+    def inputs(self) -> Iterator[Value]:
+        """Yield the values that the step reads."""
+        for operand in self.operands:
+            if isinstance(operand, Value):
+                yield operand
+            elif operand is not None:
+                yield from operand
+
+
+@dataclass
+class Sketch:
+    """Values and steps in program order.
+
+    Parameters
+    ----------
+    name : str
+        The name of the model.
+    """
+
+    name: str
+    inputs: list[Value] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[tuple[str, Value]] = field(default_factory=list)
+
+    def emit(self, op: str, *operands: Operand, name: str = "", module: str = "", **attrs: Any) -> tuple[Value, ...]:
+        """Add a step and return its results, whose shapes and dtypes follow from the op.
+
+        Parameters
+        ----------
+        op : str
+            The name of one of our ops.
+        *operands : Value, sequence of Value or None
+            In the order of the op.
+        name : str, optional
+            What to call the step where its result has no name of its own.
+        module : str, optional
+            Where in the model the step stands.
+        **attrs
+            The attributes of the op.
+
+        Returns
+        -------
+        tuple of Value
+
+        Raises
+        ------
+        ValueError
+            Where the shapes do not fit the op.
+        """
+        rule = rule_for(op)
+        specs = [spec.name for spec in rule.operands]
+        shapes = dict(zip(specs, (_each(operand, "shape") for operand in operands), strict=False))
+        dtypes = dict(zip(specs, (_each(operand, "dtype") for operand in operands), strict=False))
+        made = rule.infer_shapes(shapes, attrs)
+        results = tuple(
+            Value(shape, dtype, "result") for shape, dtype in zip(made, rule.infer_dtypes(dtypes, attrs, len(made)), strict=True)
+        )
+        self.steps.append(Step(op, operands, results, attrs, name, module))
+        return results
+
+    def to_graph(self) -> Graph:
+        """Write down what the outputs need.
+
+        Returns
+        -------
+        Graph
+            Inputs first, in the order of the model; each weight and constant before its first use. A tensor carries the
+            name of its value, with a number behind it where that name is taken.
+
+        Raises
+        ------
+        ValueError
+            Where the graph refuses what the sketch says.
+        """
+        self._name_outputs()
+        graph = Graph(self.name)
+        made = {id(value): graph.input(value.name, value.shape, dtype=value.dtype) for value in self.inputs}
+        for step in self._needed():
+            for value in step.inputs():
+                if id(value) not in made:
+                    made[id(value)] = _leaf(graph, value)
+            operands = [
+                made[id(operand)] if isinstance(operand, Value) else operand and [made[id(value)] for value in operand]
+                for operand in step.operands
+            ]
+            name = step.results[0].name if len(step.results) == 1 else step.name
+            out = graph.op(step.op, *operands, name=_free(graph, name or step.name or step.op), module=step.module, **step.attrs)
+            made |= {id(value): tensor for value, tensor in zip(step.results, out if isinstance(out, tuple) else (out,), strict=True)}
+        graph.output(*(made[id(value)] for _, value in self.outputs))
+        return graph
+
+    def _name_outputs(self) -> None:
+        """Give each output a tensor of its own that carries its name."""
+        makers = {id(step.results[0]) for step in self.steps if len(step.results) == 1}
+        named: set[int] = set()
+        for index, (name, value) in enumerate(self.outputs):
+            if id(value) in makers and id(value) not in named:
+                value.name = name
+            else:
+                (value,) = self.emit("assign", value)
+                value.name = name
+                self.outputs[index] = (name, value)
+            named.add(id(value))
+
+    def _needed(self) -> list[Step]:
+        """Return the steps that an output depends on, in order."""
+        wanted = {id(value) for _, value in self.outputs}
+        kept = []
+        for step in reversed(self.steps):
+            if any(id(value) in wanted for value in step.results):
+                wanted |= {id(value) for value in step.inputs()}
+                kept.append(step)
+        return kept[::-1]
+
+
+def _each(operand: Operand, fact: str) -> Any:
+    """Return a fact of an operand: one, a list, or None, as the operand is."""
+    if operand is None or isinstance(operand, Value):
+        return operand and getattr(operand, fact)
+    return [getattr(value, fact) for value in operand]
+
+
+def _leaf(graph: Graph, value: Value) -> Tensor:
+    name = _free(graph, value.name or "constant")
+    if value.role == "weight":
+        return graph.parameter(name, value.shape, dtype=value.dtype)
+    return graph.constant(name, value.data, dtype=value.dtype)
+
+
+def _free(graph: Graph, name: str) -> str:
+    count, tried = 1, name
+    while tried in graph.tensors or tried in graph.nodes:
+        count += 1
+        tried = f"{name}_{count}"
+    return tried

@@ -1,0 +1,266 @@
+"""A plan: what was asked, what was chosen, what follows, and what is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from ops.placement import DimsMapping, Layout, Placement, to_dims_mapping
+from solver.choice import Choice, Evaluation, Reshard
+from solver.cost.memory import Memory
+from solver.graph import Use
+from solver.problem import Problem, ProblemError
+
+if TYPE_CHECKING:
+    from solver.program import Program
+    from solver.simulate import Run
+    from solver.verify import Check
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+SECONDS = 10**12
+"""Picoseconds in a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A reason of an explanation, as it is kept with a plan.
+
+    Parameters
+    ----------
+    kind, subject, text, source : str
+        See `solver.constraints.reason.Reason`.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why there is no plan.
+
+    Parameters
+    ----------
+    core : tuple of Fact
+        What the person chose that cannot hold together.
+    support : tuple of Fact
+        The rules and sizes that make it so.
+    minimal : bool
+        Whether every member of the core is proved to be needed.
+    """
+
+    core: tuple[Fact, ...]
+    support: tuple[Fact, ...]
+    minimal: bool
+
+    @property
+    def story(self) -> str:
+        """The explanation in words."""
+        lines = ["No plan satisfies this:" if self.core else "No plan exists for this graph on this mesh:"]
+        lines += [f"  {fact.text}" + (f"  (from {fact.source})" if fact.source else "") for fact in self.core]
+        lines += ["because"] if self.core and self.support else []
+        lines += [f"  {fact.text}" for fact in self.support]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.story
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the explanation as plain JSON values."""
+        return {
+            "core": [fact_json(fact) for fact in self.core],
+            "support": [fact_json(fact) for fact in self.support],
+            "minimal": self.minimal,
+        }
+
+
+def fact_json(fact: Fact) -> dict[str, str]:
+    """Return a fact as plain JSON values."""
+    return {"kind": fact.kind, "subject": fact.subject, "text": fact.text, "source": fact.source}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to one planning question.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was asked.
+    status : str
+        ``optimal``, ``feasible`` (a plan with a gap), ``infeasible`` (proved), ``unknown`` (out of time).
+    choice : Choice or None
+        What was chosen.
+    certificate : mapping or None
+        The proof of the bound: a branch tree whose leaves hold integer messages (docs/certificate.md).
+    bound_ps, solver_bound_ps : int
+        What the certificate proves, and what Z3's word adds, in picoseconds.
+    proof : str
+        ``certificate``, ``certificate+z3`` or ``none``.
+    explanation : Explanation or None
+        Why there is no plan.
+    stages : mapping
+        Seconds per stage of the planning.
+    """
+
+    problem: Problem
+    status: Status
+    choice: Choice | None = None
+    certificate: Mapping[str, Any] | None = None
+    bound_ps: int = 0
+    solver_bound_ps: int = 0
+    proof: str = "none"
+    explanation: Explanation | None = None
+    stages: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """What follows from the choice.
+
+        Raises
+        ------
+        ProblemError
+            Where there is no plan.
+        """
+        if self.choice is None:
+            raise ProblemError(f"there is no plan to ask: the status is {self.status}")
+        return Evaluation(self.problem, self.choice)
+
+    # ------------------------------------------------------------------------------------------------------- figures
+
+    @property
+    def cost_ps(self) -> int | None:
+        """The price of the plan in picoseconds, None where there is none."""
+        return None if self.choice is None else self.evaluation.total
+
+    @property
+    def cost(self) -> float | None:
+        """The price of the plan in seconds, None where there is none."""
+        return None if self.cost_ps is None else self.cost_ps / SECONDS
+
+    @property
+    def bound(self) -> float:
+        """What every plan costs at least, in seconds, by the certificate."""
+        return self.bound_ps / SECONDS
+
+    @property
+    def solver_bound(self) -> float:
+        """What every plan costs at least, in seconds, by the certificate and Z3's word."""
+        return self.solver_bound_ps / SECONDS
+
+    @property
+    def gap(self) -> float | None:
+        """How far the certified bound stays below the cost, as a fraction of it; None where there is no plan."""
+        if self.cost_ps is None:
+            return None
+        return (self.cost_ps - self.bound_ps) / self.cost_ps if self.cost_ps else 0.0
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Peak bytes per device, and its parts."""
+        return self.evaluation.memory
+
+    # ------------------------------------------------------------------------------------------------------- layouts
+
+    def layout(self, tensor: str) -> dict[str, Placement]:
+        """Return what a pin on a tensor speaks of: the storage of a source, ``held`` of a result."""
+        self._known(tensor)
+        source = self.problem.graph.tensors[tensor].producer is None
+        return self._named(self.evaluation.made(tensor) if source else self.evaluation.held(tensor))
+
+    def made(self, tensor: str) -> dict[str, Placement]:
+        """Return the layout in which a tensor is produced, or stored."""
+        self._known(tensor)
+        return self._named(self.evaluation.made(tensor))
+
+    def held(self, tensor: str) -> dict[str, Placement]:
+        """Return the layout in which a tensor is kept for its uses."""
+        self._known(tensor)
+        return self._named(self.evaluation.held(tensor))
+
+    def needed(self, use: str) -> dict[str, Placement]:
+        """Return the layout that a use, written ``op/operand``, reads."""
+        found = self._uses.get(use)
+        if found is None:
+            raise ProblemError(f"there is no use {use!r} in graph {self.problem.graph.name!r}: write op/operand")
+        return self._named(self.evaluation.needed(found))
+
+    def dims_mapping(self, tensor: str) -> DimsMapping:
+        """Return Paddle's dims_mapping of `layout`; an error for a layout on parts."""
+        return self._mapped(tensor)[0]
+
+    def partial(self, tensor: str) -> dict[int, str]:
+        """Return Paddle's partial state of `layout`: mesh axis index -> kind."""
+        return self._mapped(tensor)[1]
+
+    @property
+    def reshards(self) -> tuple[Reshard, ...]:
+        """Every reshard: tensor, uses, source, target and its moves."""
+        return self.evaluation.reshards
+
+    # --------------------------------------------------------------------------------------------------- what it runs
+
+    @cached_property
+    def program(self) -> Program:
+        """The SPMD program that the plan lowers to."""
+        from solver.program import lower
+
+        return lower(self.evaluation)
+
+    def check(self) -> Check:
+        """Compute every layout, collective, price and the bound again, without the solver."""
+        from solver.plan_json import write
+        from solver.verify import verify
+
+        return verify(write(self))
+
+    def simulate(self, seed: int = 0) -> Run:
+        """Run the program on simulated devices and compare every output with the unsharded run."""
+        from solver.simulate import simulate
+
+        return simulate(self.program, seed)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text, with everything that a check needs."""
+        from solver.plan_json import dumps
+
+        return dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            Where the text is no such JSON.
+        """
+        from solver.plan_json import loads
+
+        return loads(text)
+
+    def __str__(self) -> str:
+        from solver.report.text import plan_text
+
+        return plan_text(self)
+
+    # ------------------------------------------------------------------------------------------------------ the parts
+
+    def _named(self, layout: Layout) -> dict[str, Placement]:
+        return dict(zip(self.problem.mesh.axes, layout, strict=True))
+
+    def _mapped(self, tensor: str) -> tuple[DimsMapping, dict[int, str]]:
+        placements: Sequence[Placement] = list(self.layout(tensor).values())
+        return to_dims_mapping(placements, len(self.problem.graph.tensors[tensor].shape))
+
+    def _known(self, tensor: str) -> None:
+        if tensor not in self.problem.graph.tensors:
+            raise ProblemError(f"there is no tensor {tensor!r} in graph {self.problem.graph.name!r}")
+
+    @cached_property
+    def _uses(self) -> dict[str, Use]:
+        return {use.name: use for uses in self.problem.uses.values() for use in uses}

@@ -1,0 +1,239 @@
+"""The executable meaning of layouts and reshards: sections 1 and 3 of docs/semantics.md, slowly and plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import ceil, prod
+from typing import NamedTuple, TypeAlias
+
+from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, Replicate, Shard
+from solver.mesh import Mesh
+
+R = Replicate()
+
+
+class Cut(NamedTuple):
+    """The device at coordinate c of a mesh axis of size n holds the indices x of dim with ``x // step % n == c``."""
+
+    dim: int
+    step: int
+
+
+Lie: TypeAlias = tuple[Replicate | Partial | Cut, ...]
+"""How a tensor lies on each mesh axis. Two ways to write a layout are equal when they lie in the same way."""
+
+
+def lie(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -> Lie | None:
+    """Return how a tensor lies in a layout, or None where that is not legal.
+
+    Examples
+    --------
+    >>> lie((Shard(0), Shard(0, part=1)), ((4, 2),), (2, 2))
+    (Cut(dim=0, step=4), Cut(dim=0, step=1))
+    """
+    lies: list[Replicate | Partial | Cut] = [R] * len(sizes)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for axis, placement in enumerate(layout):
+        if isinstance(placement, Shard) and sizes[axis] > 1:
+            groups.setdefault((placement.dim, placement.part), []).append(axis)
+        elif isinstance(placement, Partial) and sizes[axis] > 1:
+            lies[axis] = placement
+    kinds = {placement.kind for placement in lies if isinstance(placement, Partial)}
+    if len(kinds) > 1 and kinds != {"sum", "avg"}:
+        return None
+    for (dim, part), axes in groups.items():
+        if dim >= len(parts) or part >= len(parts[dim]):
+            return None
+        end = min((other for place, other in groups if place == dim and other > part), default=len(parts[dim]))
+        if prod(parts[dim][part:end]) % prod(sizes[axis] for axis in axes):
+            return None
+        step = prod(parts[dim][part:])
+        for axis in axes:
+            step //= sizes[axis]
+            lies[axis] = Cut(dim, step)
+    return tuple(lies)
+
+
+def indices(lies: Lie, shape: Sequence[int], sizes: Sequence[int], device: Sequence[int]) -> list[list[int]]:
+    """Return, per dim, the indices that a device holds.
+
+    Examples
+    --------
+    >>> indices((Cut(0, 4), Cut(0, 1)), (8,), (2, 2), (1, 0))
+    [[4, 6]]
+    """
+
+    def holds(dim: int, x: int) -> bool:
+        cuts = [(axis, cut.step) for axis, cut in enumerate(lies) if isinstance(cut, Cut) and cut.dim == dim]
+        return all(x // step % sizes[axis] == device[axis] for axis, step in cuts)
+
+    return [[x for x in range(size) if holds(dim, x)] for dim, size in enumerate(shape)]
+
+
+def picoseconds(size: int, bandwidth: int) -> int:
+    """Return the time that some bytes take, rounded up."""
+    return ceil(Fraction(size * 10**12, bandwidth))
+
+
+def all_reduce(mesh: Mesh, axis: int, elements: int, itemsize: int) -> tuple[int, int]:
+    """Return the bytes that a device sends in an all_reduce, and the time."""
+    link, n = mesh.links[axis], mesh.sizes[axis]
+    sent = 2 * (n - 1) * ceil(Fraction(elements, n)) * itemsize
+    return sent, 2 * steps(mesh, axis) * link.latency + picoseconds(sent, link.bandwidth)
+
+
+def steps(mesh: Mesh, axis: int) -> int:
+    """Return k of section 3: ceil(log2 n), on a ring n - 1."""
+    n = mesh.sizes[axis]
+    return n - 1 if mesh.links[axis].ring else (n - 1).bit_length()
+
+
+class Move(NamedTuple):
+    """One collective or one local step of a reshard."""
+
+    kind: str
+    axes: tuple[int, ...]
+    source: Lie
+    target: Lie
+    bytes: int
+    time: int
+
+
+class Path(NamedTuple):
+    """The moves of a reshard. The first four fields say which of two paths comes first."""
+
+    time: int
+    count: int
+    bytes: int
+    order: tuple[tuple[tuple[int, ...], int], ...]
+    moves: tuple[Move, ...]
+
+
+class Space:
+    """All layouts of a tensor on a mesh, and the reshards between them.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    itemsize : int
+    parts : tuple of tuple of int
+    mesh : Mesh
+    kinds : iterable of str
+        The partial kinds of the graph.
+    silent : bool, optional
+        Only moves that send nothing.
+
+    Attributes
+    ----------
+    written : dict
+        Each layout, as it lies -> every legal way to write it, the canonical one first; in the order of layouts.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], itemsize: int, parts: Parts, mesh: Mesh, kinds: Iterable[str], silent: bool = False
+    ) -> None:
+        self.shape, self.itemsize, self.mesh, self.silent = tuple(shape), itemsize, mesh, silent
+        shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
+        placements: list[Placement] = [R, *shards, *(Partial(kind) for kind in PARTIAL_KINDS if kind in kinds)]
+        self.written: dict[Lie, list[Layout]] = {}
+        # In product order the first way to write a layout has the smallest part numbers, which is the canonical one.
+        for layout in product(*(placements if size > 1 else [R] for size in mesh.sizes)):
+            if (lies := lie(layout, parts, mesh.sizes)) is not None:
+                self.written.setdefault(lies, []).append(layout)
+        self._paths: dict[Lie, dict[Lie, Path]] = {}
+
+    @cached_property
+    def blocks(self) -> dict[Lie, list[list[list[int]]]]:
+        """What the devices hold in each layout, sorted, so that it does not matter which device holds it."""
+        devices = self.mesh.coordinates()
+        return {
+            lies: sorted(indices(lies, self.shape, self.mesh.sizes, device) for device in devices) for lies in self.written
+        }
+
+    def elements(self, lies: Lie) -> int:
+        """Return how many elements one device holds."""
+        return prod(map(len, self.blocks[lies][0]))
+
+    def bytes(self, lies: Lie) -> int:
+        """Return the local bytes of one device."""
+        return self.elements(lies) * self.itemsize
+
+    def move(self, source: Lie, target: Lie) -> Move | None:
+        """Return the one move that leads from a layout to another: a line of the table of section 3, or None."""
+        axes = tuple(axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new)
+        if len(axes) != 1:
+            return self._permute(source, target, axes)
+        axis = axes[0]
+        n, k, link, memory = self.mesh.sizes[axis], steps(self.mesh, axis), self.mesh.links[axis], self.mesh.hardware.memory_bandwidth
+        before, after = self.bytes(source), self.bytes(target)
+        chunk = ceil(Fraction(self.elements(source), n)) * self.itemsize
+        placed = self.written[source][0][axis], self.written[target][0][axis]
+        leading = all(placement == Shard(0) for placement in placed if isinstance(placement, Shard))
+        copied = 0 if leading else max(before, after)
+        sent = waits = local = 0
+        match source[axis], target[axis]:
+            case Partial(), Replicate():
+                kind, sent, waits = "all_reduce", 2 * (n - 1) * chunk, 2 * k
+            case Partial(), Cut():
+                kind, sent, waits, local = "reduce_scatter", (n - 1) * chunk, k, copied
+            case Cut(), Replicate():
+                kind, sent, waits, local = "all_gather", (n - 1) * before, k, copied
+            case (Cut() as old, Cut() as new) if self._exchanges(source, axis, old, new):
+                kind, sent, waits, local = "all_to_all", (n - 1) * chunk, n - 1, copied
+            case Replicate(), Cut():
+                kind = "slice"
+            case (Replicate() | Cut()), Partial("sum"):
+                kind, local = "zero_fill", after
+            case Replicate(), Partial():
+                kind = "relabel"
+            case (Partial("sum"), Partial("avg")) | (Partial("avg"), Partial("sum")):
+                kind, local = "scale", before
+            case _:
+                return None
+        time = waits * link.latency + picoseconds(sent, link.bandwidth) + picoseconds(local, memory)
+        return Move(kind, axes, source, target, sent, time)
+
+    def _exchanges(self, source: Lie, axis: int, old: Cut, new: Cut) -> bool:
+        """Tell whether a cut can be taken off and another be put on so that all devices send equal chunks."""
+        n = self.mesh.sizes[axis]
+        independent = old.dim != new.dim or new.step % (old.step * n) == 0 or old.step % (new.step * n) == 0
+        return independent and (*source[:axis], R, *source[axis + 1 :]) in self.written
+
+    def _permute(self, source: Lie, target: Lie, axes: Sequence[int]) -> Move | None:
+        if not axes or any(isinstance(lies[axis], Partial) for lies in (source, target) for axis in axes):
+            return None
+        if self.blocks[source] != self.blocks[target]:
+            return None
+        links, sent = [self.mesh.links[axis] for axis in axes], self.bytes(source)
+        wire = picoseconds(sent, min(link.bandwidth for link in links))
+        return Move("permute", tuple(axes), source, target, sent, max(link.latency for link in links) + wire)
+
+    @cached_property
+    def moves(self) -> dict[Lie, list[Move]]:
+        """Every move from every layout."""
+        return {
+            source: [
+                move for target in self.written if (move := self.move(source, target)) and not (self.silent and move.bytes)
+            ]
+            for source in self.written
+        }
+
+    def paths(self, source: Lie) -> dict[Lie, Path]:
+        """Return the first path to every layout that can be reached (Bellman-Ford)."""
+        if source not in self._paths:
+            rank = {lies: index for index, lies in enumerate(self.written)}
+            best, changed = {source: Path(0, 0, 0, (), ())}, {source}
+            while changed:
+                longer = [(best[here], move) for here in changed for move in self.moves[here]]
+                changed = set()
+                for path, move in longer:
+                    order = (*path.order, (move.axes, rank[move.target]))
+                    new = Path(path.time + move.time, path.count + 1, path.bytes + move.bytes, order, (*path.moves, move))
+                    if move.target not in best or new[:4] < best[move.target][:4]:
+                        best[move.target] = new
+                        changed.add(move.target)
+            self._paths[source] = best
+        return self._paths[source]
