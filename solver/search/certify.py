@@ -1,0 +1,79 @@
+"""From the tree of a search to a certificate that names ops, tensors and layouts only (docs/certificate.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from solver.search.branch import Leaf, Split, Tree
+from solver.search.build import Built
+from solver.search.flat import SCALE_BITS
+
+
+def certificate(built: Built, tree: Tree) -> dict[str, Any]:
+    """Write a branch tree as plain JSON values.
+
+    Parameters
+    ----------
+    built : Built
+    tree : Leaf or Split
+
+    Returns
+    -------
+    dict
+        ``bits``: messages are integers in units of ``2**-bits`` ps; ``arrays``: each message vector once, over the
+        layouts of its tensor in order; ``tree``.
+    """
+    writer = _Writer(built)
+    written = writer.tree(tree)
+    return {"bits": SCALE_BITS, "arrays": writer.arrays, "tree": written}
+
+
+class _Writer:
+    def __init__(self, built: Built) -> None:
+        self.built = built
+        self.arrays: list[list[int]] = []
+        self._known: dict[bytes, int] = {}
+
+    def tree(self, tree: Tree) -> dict[str, Any]:
+        """Write a tree; children before parents, so that a deep one needs no recursion."""
+        done: dict[int, dict[str, Any]] = {}
+        stack: list[Tree] = [tree]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf):
+                done[id(node)] = self._leaf(node)
+            elif id(node.left) in done and id(node.right) in done:
+                done[id(node)] = self._split(node, done[id(node.left)], done[id(node.right)])
+            else:
+                stack += [node, node.left, node.right]
+        return done[id(tree)]
+
+    def _leaf(self, leaf: Leaf) -> dict[str, Any]:
+        if leaf.messages is None:
+            return {"infeasible": True}
+        edges = self.built.network.edges
+        return {
+            "messages": {
+                edge.name: [self._array(rows), self._array(columns)]
+                for edge, (rows, columns) in zip(edges, leaf.messages, strict=True)
+            }
+        }
+
+    def _split(self, split: Split, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+        variable = self.built.network.variables[split.variable]
+        if variable.kind == "op":
+            rows = self.built.joint[variable.name].rows[self.built.kept[variable.name][split.left_values]]
+            values = [[int(row) for row in joint] for joint in rows]
+        else:
+            pairs = self.built.pairs[variable.name]
+            values = [[int(pairs.made[value]), int(pairs.held[value])] for value in split.left_values]
+        return {variable.kind: variable.name, "left_values": values, "left": left, "right": right}
+
+    def _array(self, array: np.ndarray) -> int:
+        key = array.tobytes()
+        if key not in self._known:
+            self._known[key] = len(self.arrays)
+            self.arrays.append([int(value) for value in array])
+        return self._known[key]
