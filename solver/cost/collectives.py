@@ -55,7 +55,7 @@ def transfer_time(size: int, bandwidth: int) -> int:
     """
     time = ceil_div(size * PICOSECONDS, bandwidth)
     if time > LONGEST:
-        raise PriceError(f"{size} bytes at {bandwidth} bytes/s take more than 20 hours: check the shape and the hardware")
+        raise PriceError(f"{size} bytes at {bandwidth} bytes/s take over 20 hours: check the shape and the hardware")
     return time
 
 

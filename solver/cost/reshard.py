@@ -17,10 +17,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Shard, layout_text
+from ops.placement import PARTIAL_KINDS, Layout, Parts, layout_text
 from solver.cost.collectives import KINDS, LOCAL
 from solver.cost.moves import MoveClass, all_moves, axes_of, geometry
-from solver.layout import R, canonical, check_parts, groups, placements, why_illegal
+from solver.layout import canonical, check_parts, groups, placements, why_illegal
 from solver.mesh import Mesh
 
 INF = 2**61
@@ -83,7 +83,8 @@ class Move:
 
         Examples
         --------
-        >>> swap = Move("permute", (0, 1), (Shard(0), R), (R, Shard(0)), bytes=8, time=1)
+        >>> from ops.placement import Replicate, Shard
+        >>> swap = Move("permute", (0, 1), (Shard(0), Replicate()), (Replicate(), Shard(0)), bytes=8, time=1)
         >>> swap.sender((2, 2), (0, 1))
         (1, 0)
         """
@@ -310,6 +311,7 @@ def reshard_table(
 
     Examples
     --------
+    >>> from ops.placement import Partial, Shard
     >>> table = reshard_table((8, 4), 4, ((8,), (4,)), Mesh({"tp": 4}), ("sum",))
     >>> [move.kind for move in table.path((Partial("sum"),), (Shard(0),))]
     ['reduce_scatter']
