@@ -13,13 +13,13 @@ from solver.cost.hardware import Link
 
 PICOSECONDS = 10**12
 LONGEST = 2**56
-"""The longest time of one transfer (20 hours): sums of many still fit into 64 bits."""
+"""The longest time of one transfer or wait, 20 hours: sums of many still fit into 64 bits."""
 LOCAL = ("slice", "relabel", "zero_fill", "scale")
 """The moves that send nothing."""
 
 
 class PriceError(ValueError):
-    """A transfer that takes longer than can be counted."""
+    """A time that is longer than can be counted."""
 
 
 class Price(NamedTuple):
@@ -84,13 +84,22 @@ def latency_time(link: Link, count: int, size: int, bucket: int | None) -> int:
     bucket : int or None
         The bytes of a bucket; None for a collective of its own.
 
+    Raises
+    ------
+    PriceError
+        Where that is more than 20 hours.
+
     Examples
     --------
     >>> latency_time(Link(1, 500), 2, 100, None), latency_time(Link(1, 500), 2, 100, 1000)
     (1000, 100)
     """
     wait = count * link.latency
-    return wait if bucket is None else ceil_div(wait * size, bucket)
+    time = wait if bucket is None else ceil_div(wait * size, bucket)
+    if time > LONGEST:
+        each = "" if bucket is None else f" for each {bucket} of {size} bytes"
+        raise PriceError(f"waiting {count} times {link.latency} ps{each} takes over 20 hours: check the hardware")
+    return time
 
 
 def all_reduce(link: Link, n: int, elements: int, itemsize: int, bucket: int | None = None) -> Price:
