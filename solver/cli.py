@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -111,16 +114,44 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def stage(what: str) -> Iterator[None]:
-    """Show on a terminal what goes on and for how long."""
+def stage(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what goes on and for how long; gives a function that says how far it is."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield
+        yield lambda state: None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda state: progress.update(task, description=f"{what}: {state}")
+
+
+@contextlib.contextmanager
+def stopped_by_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C ask the search to stop with the best plan so far; the second one ends the command.
+
+    Gives a function that tells whether the search was asked to stop.
+    """
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        asked.set()
+        click.echo("\nstopping with the best plan so far; Ctrl-C again ends without one", err=True)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def state_text(name: str, state: Any) -> str:
+    """Say how far the planning is."""
+    if state is None:
+        return name
+    cost = "no plan yet" if state.cost is None else f"a plan of {state.cost / 1e9:.4g} ms"
+    return f"{cost}, every plan takes at least {max(state.bound, 0) / 1e9:.4g} ms"
 
 
 MODEL_OPTIONS = (
@@ -198,7 +229,6 @@ def plan_command(
     shapes: dict[str, tuple[int, ...]],
     output: Path | None,
     verify: bool,
-    timeout: float,
     **wishes: Any,
 ) -> int:
     """Plan MODEL on a mesh, and prove that the plan is the best."""
@@ -207,8 +237,13 @@ def plan_command(
     mesh = Mesh(axes, hardware=hardware)
     with stage(f"reading {model.name}"):
         graph = load(model, dims=dims, input_shapes=shapes)
-    with stage(f"planning {len(graph.nodes)} ops, at most {timeout:g} s"):
-        found = plan(graph, mesh, timeout=timeout, **wishes)
+    with stage(f"planning {len(graph.nodes)} ops") as tell, stopped_by_interrupt() as stopped:
+
+        def progress(name: str, state: Any) -> bool:
+            tell(state_text(name, state))
+            return stopped()
+
+        found = plan(graph, mesh, progress=progress, **wishes)
     click.echo(str(found))
     if output is not None:
         write_whole(output, found.to_json())
@@ -232,11 +267,15 @@ def verified(found: Plan) -> int:
 @click.argument("plan_file", metavar="PLAN.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check_command(plan_file: Path) -> int:
     """Compute a plan again: every layout, collective and price, and its bound. Needs no solver."""
-    from solver import Plan
+    from solver.plan_json import parse
+    from solver.verify import verify
 
-    found = Plan.from_json(plan_file.read_text(encoding="utf-8"))
+    try:
+        claimed = parse(plan_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise click.ClickException(f"{plan_file}: {error}") from error
     with stage(f"checking {plan_file.name}"):
-        checked = found.check()
+        checked = verify(claimed)
     click.echo(str(checked))
     return 0 if checked.ok else REFUSED
 

@@ -18,12 +18,20 @@ ROOT = Path(__file__).resolve().parent.parent
 # the file graph_json.py stands with graph.py.
 FLOW = (
     ("ops",),
-    ("solver.layout", "solver.mesh", "solver.cost", "solver.graph", "solver.graph_values", "solver.graph_json")
-    + ("solver.parts", "solver.chains", "solver.importers"),
-    ("solver.problem",),
+    (
+        "solver.layout",
+        "solver.mesh",
+        "solver.cost",
+        "solver.graph",
+        "solver.chains",
+        "solver.parts",
+        "solver.importers",
+    ),
+    ("solver.problem", "solver.choice"),
     ("solver.constraints",),
-    ("solver.search",),
+    ("solver.search", "solver.explain"),
     ("solver.plan",),
+    ("solver.planner",),
     ("solver.program", "solver.verify", "solver.simulate", "solver.certificate", "solver.reference"),
     ("solver.report", "solver.exporters"),
     ("solver", "solver.cli"),
@@ -33,7 +41,7 @@ DOORS = {
     ("solver.plan", "solver.program"),
     ("solver.plan", "solver.verify"),
     ("solver.plan", "solver.simulate"),
-    ("solver.plan", "solver.report"),
+    ("solver.plan", "solver.report.text"),
 }
 Z3_PLACES = ("solver.constraints", "solver.search", "solver.explain")
 WITHOUT_SOLVER = ("solver.program", "solver.certificate", "solver.verify", "solver.simulate", "solver.reference")
