@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ class Grad:
         Factors that may not be cut backward although they may be forward.
     shapes : bool
         Whether the kernel takes ``shapes``.
+    flops : callable or None
+        ``(shapes, attrs) -> int`` where the volume of the factors does not say it; shapes by operand and result.
     """
 
     kernel: Callable[..., Any]
@@ -45,6 +48,7 @@ class Grad:
     cuts: str = ""
     whole: str = ""
     shapes: bool = False
+    flops: Callable[..., int] | None = None
 
     def differentiable(self, forward: Op) -> list[str]:
         """Return the operands that get a grad."""
@@ -150,21 +154,48 @@ def _linear_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
             for slot in bound.operands
         )
         yield Row(operands, (Partial(kind),) * len(bound.results), f"P({kind}) passes through the out_grads")
-    for slot in bound.operands:
-        if slot is None or slot.name.endswith("_grad") or not any(slot.name in term for term in forward.terms):
-            continue
-        results = [_through(slot.name, result.name.removesuffix("_grad"), forward) for result in bound.results]
+    yield from _read_rows(forward, bound)
+
+
+_MIXED_READS = 3
+"""Above this many reads of a linear form one of them is partial at a time."""
+
+
+def _read_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
+    """Yield the rows in which reads of the linear form are partial and the out_grads replicated."""
+    reads = [
+        slot.name
+        for slot in bound.operands
+        if slot is not None and not slot.name.endswith("_grad") and any(slot.name in term for term in forward.terms)
+    ]
+    if len(reads) <= _MIXED_READS:
+        choices = [
+            {name: kind for name, kind in zip(reads, kinds, strict=True) if kind}
+            for kinds in itertools.product(("", "sum", "avg"), repeat=len(reads))
+        ]
+    else:
+        choices = [{name: kind} for name in reads for kind in ("sum", "avg")]
+    for partial in filter(None, choices):
+        results = [_through(partial, result.name.removesuffix("_grad"), forward) for result in bound.results]
         if None not in results:
             operands = tuple(
-                None if other is None else Partial("sum") if other.name == slot.name else REPLICATE
-                for other in bound.operands
+                None if slot is None else Partial(partial[slot.name]) if slot.name in partial else REPLICATE
+                for slot in bound.operands
             )
-            yield Row(operands, tuple(p for p in results if p is not None), f"P(sum) passes through {slot.name}")
+            passed = ", ".join(f"P({kind}) of {name}" for name, kind in partial.items())
+            yield Row(operands, tuple(p for p in results if p is not None), f"{passed} passes through")
 
 
-def _through(partial: str, operand: str, forward: BoundRule) -> Placement | None:
-    """Place the grad of an operand where one read operand is P(sum) and the out_grads are R."""
-    holds = {partial in term for term in forward.terms if operand in term and operand != partial}
-    if len(holds) > 1:
+def _through(partial: Mapping[str, str], operand: str, forward: BoundRule) -> Placement | None:
+    """Place the grad of an operand, the sum of what the terms with it multiply it by; None where no kind is right."""
+    found = [
+        [partial[name] for name in term - {operand} if name in partial] for term in forward.terms if operand in term
+    ]
+    if not found or max(map(len, found)) > 1:
         return None
-    return Partial("sum") if holds == {True} else REPLICATE
+    kinds = {kind for one in found for kind in one}
+    if not kinds:
+        return REPLICATE
+    if kinds == {"avg"}:
+        return Partial("avg")
+    return Partial("sum") if kinds == {"sum"} and all(found) else None

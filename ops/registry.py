@@ -158,7 +158,7 @@ def _grad_op(forward: Op, grad: Grad) -> Op:
         {**forward.attrs, "forward_shapes": ()},
         dtype="first",
         view=forward.view,
-        flops_of=None,
+        flops_of=grad.flops,
         local=forward.local,
         domain={name: factor for name, factor in forward.domain.items() if name in grad.reading(forward)},
         forward=forward,

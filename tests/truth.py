@@ -345,7 +345,8 @@ def missing(on: Subject) -> Iterator[str]:
         for size, seed in ((2, 1), (2, 2), (3, 3)):
             if size == 2 or all(_divides(p, s, 3) for p, s in zip(operands, bound.operands, strict=True)):
                 found = _holding(on, operands, size, seed)
-                sets = found if sets is None or not found else [_both(a, b, size) for a, b in zip(sets, found, strict=True)]
+                both = [] if sets is None or not found else list(zip(sets, found, strict=True))
+                sets = [_both(a, b, size) for a, b in both] if both else found
             if not sets or not all(sets):
                 break
         if sets and all(sets):
