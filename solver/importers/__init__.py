@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from solver.graph import Graph
-from solver.importers.errors import ImporterError, UnreadableModel
+from solver.importers.errors import ImporterError, UnreadableModelError
 
 __all__ = ["ImporterError", "load"]
 
@@ -40,20 +40,25 @@ def load(
     if kind == "onnx":
         return _onnx(path, dims, input_shapes)
     if kind == "json":
-        if dims or input_shapes:
-            raise ImporterError(f"{path} is a graph whose shapes are fixed: dims and input shapes can be given for ONNX files only")
+        given = ", ".join(map(repr, [*(dims or {}), *(input_shapes or {})]))
+        if given:
+            raise ImporterError(
+                f"{path} is a graph whose shapes are fixed: sizes ({given}) can be given for ONNX files only"
+            )
         return _json(path)
-    raise UnreadableModel(f"{path} is no model of a kind that can be read: give an ONNX file (.onnx) or a graph of this package (.json)")
+    raise UnreadableModelError(
+        f"{path} is no model of a kind that can be read: give an ONNX file (.onnx) or a graph of this package (.json)"
+    )
 
 
 def _kind(path: Path) -> str:
     if path.is_dir():
-        raise UnreadableModel(f"{path} is a directory: give the file of a model")
+        raise UnreadableModelError(f"{path} is a directory: give the file of a model")
     try:
         with path.open("rb") as stream:
             start = stream.read(64).lstrip()
     except OSError as error:
-        raise UnreadableModel(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UnreadableModelError(f"{path} cannot be read: {error.strerror or error}") from None
     suffix = path.suffix.lower()
     if suffix in (".onnx", ".json"):
         return suffix[1:]
@@ -62,13 +67,13 @@ def _kind(path: Path) -> str:
     return "onnx" if start[:1] == b"\x08" else ""
 
 
-def _onnx(
-    path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None
-) -> Graph:
+def _onnx(path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
     try:
         from solver.importers.onnx import read_onnx
     except ImportError as error:
-        raise UnreadableModel(f"{path}: reading ONNX files needs a package that is not installed ({error}): pip install 'shardproof[onnx]'") from error
+        raise UnreadableModelError(
+            f"{path}: reading ONNX files needs the extra onnx ({error}): pip install 'shardproof[onnx]'"
+        ) from error
     return read_onnx(path, dims, input_shapes).graph
 
 
@@ -77,7 +82,12 @@ def _json(path: Path) -> Graph:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UnreadableModel(f"{path} is no JSON text: {error}") from None
+        raise UnreadableModelError(f"{path} is no JSON text: {error}") from None
     if isinstance(data, dict) and "graph" in data:
-        raise UnreadableModel(f"{path} is a plan, not a model: give it to `shardproof check`, or give the model's own file")
-    return Graph.from_json(data)
+        raise UnreadableModelError(
+            f"{path} is a plan, not a model: give it to `shardproof check`, or give the model's own file"
+        )
+    try:
+        return Graph.from_json(data)
+    except ValueError as error:
+        raise UnreadableModelError(f"{path}: {error}") from error

@@ -7,25 +7,25 @@ class ImporterError(ValueError):
     """A model cannot be brought in."""
 
 
-class UnreadableModel(ImporterError):
+class UnreadableModelError(ImporterError):
     """The file is missing, damaged, or no model of a kind that is known."""
 
 
-class UnknownName(ImporterError):
+class UnknownNameError(ImporterError):
     """A dim or an input that was given a size is not in the model."""
 
 
-class ShapeMismatch(ImporterError):
+class ShapeMismatchError(ImporterError):
     """A shape that was given, or that follows from one, does not fit."""
 
 
-class DynamicDim(ImporterError):
+class DynamicDimError(ImporterError):
     """A dim of an input has no size."""
 
 
-class UnsupportedNode(ImporterError):
+class UnsupportedNodeError(ImporterError):
     """A node asks for something that no op here does."""
 
 
-class BakedBatch(ImporterError):
+class BakedBatchError(ImporterError):
     """A size that looks like the batch is written into the model where it cannot be changed with a proof."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, helper
 from onnx.external_data_helper import uses_external_data
 
-from solver.graph import Graph
-from solver.importers.errors import ImporterError, UnreadableModel, UnsupportedNode
+from solver.graph import Graph, GraphError
+from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
 from solver.importers.onnx_fold import fold, stored
 from solver.importers.onnx_inline import defining_body, subgraphs_of, taken_branch
 from solver.importers.onnx_inputs import sized_inputs
@@ -57,8 +56,8 @@ def read_onnx(
     dims : mapping, optional
         Sizes of dynamic dims by name, ``{"batch": 8}``; the value of a scalar integer input by its name.
     input_shapes : mapping, optional
-        Whole shapes of inputs by name, also of inputs whose shapes the file fixes: all shapes are inferred anew, and a batch
-        written into a reshape is replaced where that is certain.
+        Whole shapes of inputs by name, also of inputs whose shapes the file fixes: all shapes are inferred anew, and a
+        batch written into a reshape is replaced where that is certain.
 
     Returns
     -------
@@ -74,35 +73,40 @@ def read_onnx(
     sized = sized_inputs(model.graph, dims or {}, input_shapes or {})
     declared = None
     if sized.declared is not None:
-        first = OnnxReading(model, path, {name: replace_shape(value, sized.declared[name]) for name, value in sized.values.items()})
+        first = OnnxReading(
+            model, path, {name: replace_shape(value, sized.declared[name]) for name, value in sized.values.items()}
+        )
         first.run()
         declared = first.shapes
     reading = OnnxReading(model, path, sized.values, declared)
-    graph = reading.run().to_graph()
-    weights = {name: reading.scope[name].data for name, tensor in graph.tensors.items() if tensor.role == "parameter"}
-    return OnnxModel(graph, {name: data for name, data in weights.items() if data is not None}, tuple(reading.notes))
+    try:
+        graph, weights = reading.run().to_graph()
+    except GraphError as error:
+        raise UnsupportedNodeError(f"{path} cannot be written as a graph: {error}") from error
+    values = {name: value.data for name, value in weights.items() if value.data is not None}
+    return OnnxModel(graph, values, tuple(reading.notes))
 
 
 def _parsed(path: Path) -> ModelProto:
     if path.is_dir():
-        raise UnreadableModel(f"{path} is a directory, not an ONNX file")
+        raise UnreadableModelError(f"{path} is a directory, not an ONNX file")
     try:
         return onnx.load(path, load_external_data=False)
     except OSError as error:
-        raise UnreadableModel(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UnreadableModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except DecodeError:
-        raise UnreadableModel(f"{path} is no ONNX model, or a damaged one: it cannot be decoded") from None
+        raise UnreadableModelError(f"{path} is no ONNX model, or a damaged one: it cannot be decoded") from None
 
 
 def _checked(model: ModelProto, path: Path) -> ModelProto:
     """Hold the model against the ONNX standard, and inline the functions it defines."""
     if not model.HasField("graph") or not model.graph.output:
-        raise UnreadableModel(f"{path} is no ONNX model, or a damaged one: it holds no graph")
+        raise UnreadableModelError(f"{path} is no ONNX model, or a damaged one: it holds no graph")
     try:
         onnx.checker.check_model(_without_external_data(model))
         return onnx.inliner.inline_local_functions(model) if model.functions else model
     except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise UnreadableModel(f"{path} is no valid ONNX model: {' '.join(str(error).split())}") from None
+        raise UnreadableModelError(f"{path} is no valid ONNX model: {' '.join(str(error).split())}") from None
 
 
 def _without_external_data(model: ModelProto) -> ModelProto:
@@ -136,7 +140,9 @@ class OnnxReading:
         The shapes of the pass at declared sizes, where this is the second one.
     """
 
-    def __init__(self, model: ModelProto, path: Path, inputs: Mapping[str, Value], declared: Shapes | None = None) -> None:
+    def __init__(
+        self, model: ModelProto, path: Path, inputs: Mapping[str, Value], declared: Shapes | None = None
+    ) -> None:
         self.model = model
         self.path = path
         self.sketch = Sketch(path.stem)
@@ -151,15 +157,16 @@ class OnnxReading:
 
     def run(self) -> Sketch:
         """Read the whole model and return its sketch."""
-        opsets = {entry.domain: entry.version for entry in self.model.opset_import}
-        self._graph(self.model.graph, opsets)
+        self._graph(self.model.graph, _opsets(self.model.opset_import))
         for info in self.model.graph.output:
             self.sketch.outputs.append((info.name, self.scope[info.name]))
         return self.sketch
 
     def _graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> None:
         if graph.sparse_initializer:
-            raise UnsupportedNode(f"tensor {graph.sparse_initializer[0].values.name!r} is sparse, and only dense ones can be planned")
+            raise UnsupportedNodeError(
+                f"tensor {graph.sparse_initializer[0].values.name!r} is sparse, and only dense ones can be planned"
+            )
         for tensor in graph.initializer:
             self._bind(tensor.name, stored(tensor, self.path.parent))
         self._nodes(graph.node, {info.name for info in graph.output}, opsets)
@@ -184,11 +191,13 @@ class OnnxReading:
             if name:
                 self._bind(name, value)
 
-    def _translated(self, node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str, int]) -> Sequence[Value] | None:
+    def _translated(
+        self, node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str, int]
+    ) -> Sequence[Value] | None:
         """Translate a node by the table, or read the function that defines it; None in the second case."""
-        opset = opsets.get(node.domain, opsets.get("ai.onnx" if node.domain == "" else "", 1))
+        opset = opsets.get(_domain(node.domain), 1)
         site = Site(node, operands, self.sketch, opset, self.shapes, self.declared, self.notes)
-        translate = TABLE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        translate = None if _domain(node.domain) else TABLE.get(node.op_type)
         if translate is not None:
             try:
                 made = translate(site)
@@ -199,14 +208,15 @@ class OnnxReading:
             return [made] if isinstance(made, Value) else made
         body = defining_body(node, operands, opset, self.scope)
         if body is None:
-            raise site.refuse(f"there is no op here for {node.op_type!r}{_near(node.op_type)}")
-        self._nodes(body.node, {name for name in node.output if name}, {entry.domain: entry.version for entry in body.opset_import})
+            raise site.refuse("there is no op here that does this")
+        self._nodes(body.node, {name for name in node.output if name}, {**opsets, **_opsets(body.opset_import)})
         return None
 
     def _if(self, node: NodeProto, condition: Value | None, opsets: Mapping[str, int]) -> None:
         if condition is None or condition.data is None:
-            raise UnsupportedNode(
-                f"{describe(node)}: its condition {node.input[0]!r} is computed from data, and only a known one can be planned{self._scalars()}"
+            raise UnsupportedNodeError(
+                f"{describe(node)}: its condition {node.input[0]!r} is computed from data, and only a known one can be "
+                f"planned{self._scalars()}"
             )
         chosen = "then_branch" if bool(np.all(condition.data)) else "else_branch"
         branch = next(attribute.g for attribute in node.attribute if attribute.name == chosen)
@@ -242,6 +252,10 @@ def _names_read(node: NodeProto) -> Iterator[str]:
                 yield from _names_read(step)
 
 
-def _near(op: str) -> str:
-    near = difflib.get_close_matches(op, TABLE, 1)
-    return f" (the nearest one that there is: {near[0]!r})" if near else ""
+def _domain(domain: str) -> str:
+    """The standard's own domain has two names."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def _opsets(entries: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    return {_domain(entry.domain): entry.version for entry in entries}

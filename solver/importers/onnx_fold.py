@@ -1,7 +1,7 @@
 """ONNX tensors and nodes whose values are known before anything runs.
 
-Shapes, constants and what is computed from them alone are evaluated here, so that the graph holds what depends on data and
-nothing else. Weights are never copied: a constant tensor is a broadcast view, an external file is mapped.
+Shapes, constants and what is computed from them alone are evaluated here, so that the graph holds what depends on data
+and nothing else. Weights are never copied: a constant tensor is a broadcast view, an external file is mapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnx.reference import ReferenceEvaluator
 
-from solver.importers.errors import UnreadableModel, UnsupportedNode
+from solver.importers.errors import UnreadableModelError, UnsupportedNodeError
 from solver.importers.sketch import Value
 
 TABLE_LIMIT = 16
@@ -28,13 +28,13 @@ def dtype_name(code: int) -> str:
 
     Raises
     ------
-    UnreadableModel
+    UnreadableModelError
         Where the code names no element type of a dense tensor.
     """
     try:
         return str(np.dtype(helper.tensor_dtype_to_np_dtype(code)).name)
     except (KeyError, TypeError):
-        raise UnreadableModel(f"element type {code} is none that ONNX tensors have") from None
+        raise UnreadableModelError(f"element type {code} is none that ONNX tensors have") from None
 
 
 def stored(tensor: TensorProto, folder: Path) -> Value:
@@ -48,7 +48,7 @@ def stored(tensor: TensorProto, folder: Path) -> Value:
 
     Raises
     ------
-    UnreadableModel
+    UnreadableModelError
         Where the value is needed, and lies in a file that is not there.
     """
     shape, dtype = tuple(tensor.dims), dtype_name(tensor.data_type)
@@ -66,9 +66,11 @@ def _external(tensor: TensorProto, shape: tuple[int, ...], folder: Path) -> NDAr
     info = ExternalDataInfo(tensor)
     path = folder / info.location
     try:
-        flat = np.memmap(path, np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)), "r", int(info.offset or 0), shape)
+        flat = np.memmap(
+            path, np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)), "r", int(info.offset or 0), shape
+        )
     except (OSError, ValueError) as error:
-        raise UnreadableModel(
+        raise UnreadableModelError(
             f"tensor {tensor.name!r} lies in the file {path}, which cannot be read ({error}): put it beside the model"
         ) from None
     return flat
@@ -84,7 +86,9 @@ def known(data: NDArray[Any], name: str = "") -> Value:
     return Value(tuple(data.shape), str(data.dtype.name), "known", name, data)
 
 
-def fold(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str, int], where: str) -> list[Value] | None:
+def fold(
+    node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str, int], where: str
+) -> list[Value] | None:
     """Evaluate a node if what it needs is known.
 
     Parameters
@@ -103,7 +107,7 @@ def fold(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str,
 
     Raises
     ------
-    UnsupportedNode
+    UnsupportedNodeError
         Where the evaluation fails.
     """
     if node.op_type == "Shape" and operands and operands[0] is not None:
@@ -119,7 +123,9 @@ def fold(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str,
     return _evaluate(node, operands, opsets, where)
 
 
-_RANDOM = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"})
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 
 
 def _shape(node: NodeProto, operand: Value) -> NDArray[np.int64]:
@@ -134,7 +140,9 @@ def _filled(node: NodeProto, operands: Sequence[Value | None]) -> Value:
     assert shape.data is not None
     fill = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), np.zeros(1, np.float32))
     data = np.broadcast_to(fill.reshape(()), tuple(int(size) for size in shape.data))
-    return Value(data.shape, str(data.dtype.name), "weight" if is_weight(data.shape, str(data.dtype.name)) else "known", "", data)
+    return Value(
+        data.shape, str(data.dtype.name), "weight" if is_weight(data.shape, str(data.dtype.name)) else "known", "", data
+    )
 
 
 def _evaluate(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[str, int], where: str) -> list[Value]:
@@ -144,7 +152,9 @@ def _evaluate(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping
         made = [np.asarray(next(arrays)) if name else np.zeros(0) for name in node.output]
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise UnsupportedNode(f"{where} reads nothing but constants, and evaluating it failed: {reason}") from error
+        raise UnsupportedNodeError(
+            f"{where} reads nothing but constants, and evaluating it failed: {reason}"
+        ) from error
     values = [known(array) for array in made]
     for value in values:
         if node.op_type == "Constant" and is_weight(value.shape, value.dtype):
@@ -167,4 +177,6 @@ def _runner(node: NodeProto, operands: Sequence[Value | None], opsets: Mapping[s
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in bare.output if name]
     graph = helper.make_graph([bare], "constant", inputs, outputs)
-    return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid(*pair) for pair in opsets.items()]))
+    return ReferenceEvaluator(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid(*pair) for pair in opsets.items()])
+    )

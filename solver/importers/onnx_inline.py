@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
 
@@ -25,7 +26,9 @@ def taken_branch(node: NodeProto, branch: GraphProto, taken: Collection[str]) ->
     onnx.GraphProto
         Its outputs stand for the outputs of the node, in order.
     """
-    own = {tensor.name for tensor in branch.initializer} | {name for inner in branch.node for name in inner.output if name}
+    own = {tensor.name for tensor in branch.initializer} | {
+        name for inner in branch.node for name in inner.output if name
+    }
     names = {name: _fresh(f"{node.name or node.output[0]}/{name}", taken) for name in own if name in taken}
     made = GraphProto()
     made.CopyFrom(branch)
@@ -33,7 +36,9 @@ def taken_branch(node: NodeProto, branch: GraphProto, taken: Collection[str]) ->
     return made
 
 
-def defining_body(node: NodeProto, operands: Sequence[Value | None], opset: int, taken: Collection[str]) -> FunctionProto | None:
+def defining_body(
+    node: NodeProto, operands: Sequence[Value | None], opset: int, taken: Collection[str]
+) -> FunctionProto | None:
     """Return the function by which the ONNX standard defines an op, its tensors renamed to take the node's place.
 
     Parameters
@@ -52,7 +57,7 @@ def defining_body(node: NodeProto, operands: Sequence[Value | None], opset: int,
     if body is None:
         return None
     label = node.name or node.output[0]
-    names = {name: "" for name in (*body.input, *body.output)}
+    names = dict.fromkeys((*body.input, *body.output), "")
     names |= dict(zip(body.input, node.input, strict=False)) | dict(zip(body.output, node.output, strict=False))
     inner = {name for step in body.node for name in step.output if name} - names.keys()
     names |= {name: _fresh(f"{label}/{name}", taken) for name in inner}
@@ -79,7 +84,9 @@ def _function(node: NodeProto, operands: Sequence[Value | None], opset: int) -> 
         types = [_type(operand).SerializeToString() for operand in operands]
         versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
         if versions:
-            text = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), types)
+            text = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), types
+            )
             body.ParseFromString(text)
             return body
     return None
@@ -88,7 +95,7 @@ def _function(node: NodeProto, operands: Sequence[Value | None], opset: int) -> 
 def _type(operand: Value | None) -> TypeProto:
     if operand is None:
         return TypeProto()
-    code = helper.np_dtype_to_tensor_dtype(onnx.helper.np.dtype(operand.dtype))
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(operand.dtype))
     return helper.make_tensor_type_proto(code, operand.shape)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from onnx import GraphProto, TensorProto, ValueInfoProto
 
-from solver.importers.errors import DynamicDim, ShapeMismatch, UnknownName, UnsupportedNode
+from solver.importers.errors import DynamicDimError, ShapeMismatchError, UnknownNameError, UnsupportedNodeError
 from solver.importers.onnx_fold import dtype_name, known
 from solver.importers.sketch import Value
 
@@ -41,7 +41,9 @@ class Sizes:
         """Take the size of a named dim from a shape."""
         if self.given.setdefault(dim, size) != size:
             known_from = self.source.get(dim, f"dims (--dim {dim}={self.given[dim]})")
-            raise ShapeMismatch(f"dim {dim!r} is {self.given[dim]} by {known_from} and {size} by {source}: give it one size")
+            raise ShapeMismatchError(
+                f"dim {dim!r} is {self.given[dim]} by {known_from} and {size} by {source}: give it one size"
+            )
         self.source.setdefault(dim, source)
 
 
@@ -54,7 +56,8 @@ class SizedInputs:
     values : dict
         Name -> value, in the order of the model; a scalar whose value was given is known.
     declared : dict or None
-        Name -> the shape that the file declares, dynamic dims at their new sizes; None where no declared size was changed.
+        Name -> the shape that the file declares, dynamic dims at their new sizes; None where no declared size was
+        changed.
     """
 
     values: dict[str, Value]
@@ -78,12 +81,12 @@ def sized_inputs(graph: GraphProto, dims: Mapping[str, int], shapes: Mapping[str
 
     Raises
     ------
-    UnknownName, ShapeMismatch, DynamicDim
+    UnknownNameError, ShapeMismatchError, DynamicDimError
         Where a name is not in the model, a shape does not fit, or a dim is left without a size.
     """
     stored = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     inputs = [_declared(info) for info in graph.input if info.name not in stored]
-    scalars = {entry.name for entry in inputs if entry.dims == () and "int" in entry.dtype}
+    scalars = {entry.name for entry in inputs if entry.dims == () and "float" not in entry.dtype}
     _check_names(inputs, scalars, dims, shapes)
     sizes = Sizes({name: _size(size, f"dim {name!r}") for name, size in dims.items() if name not in scalars})
     for entry in inputs:
@@ -97,19 +100,25 @@ def sized_inputs(graph: GraphProto, dims: Mapping[str, int], shapes: Mapping[str
             continue
         shape = _given_shape(entry, shapes) or _sized(entry, sizes)
         values[entry.name] = Value(shape, entry.dtype, "input", entry.name)
-        declared[entry.name] = tuple(dim if isinstance(dim, int) else size for dim, size in zip(entry.dims, shape, strict=True))
+        declared[entry.name] = tuple(
+            dim if isinstance(dim, int) else size for dim, size in zip(entry.dims, shape, strict=True)
+        )
     changed = any(declared[name] != values[name].shape for name in declared)
     return SizedInputs(values, declared if changed else None)
 
 
 def _declared(info: ValueInfoProto) -> Input:
     if not info.type.HasField("tensor_type"):
-        raise UnsupportedNode(f"input {info.name!r} is no dense tensor ({info.type.WhichOneof('value')}), and only those can be planned")
+        raise UnsupportedNodeError(
+            f"input {info.name!r} is no dense tensor ({info.type.WhichOneof('value')}), and only those can be planned"
+        )
     tensor = info.type.tensor_type
     if tensor.elem_type == TensorProto.STRING:
-        raise UnsupportedNode(f"input {info.name!r} holds text, and only numbers can be planned")
+        raise UnsupportedNodeError(f"input {info.name!r} holds text, and only numbers can be planned")
     if not tensor.HasField("shape"):
-        raise DynamicDim(f"input {info.name!r} has no rank in the file: export the model with the shapes of its inputs")
+        raise DynamicDimError(
+            f"input {info.name!r} has no rank in the file: export the model with the shapes of its inputs"
+        )
     dims: list[Dim] = []
     for dim in tensor.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value > 0:
@@ -125,10 +134,14 @@ def _check_names(
     named = {dim for entry in inputs for dim in entry.dims if isinstance(dim, str)} | set(scalars)
     for name in dims:
         if name not in named:
-            raise UnknownName(f"no input has a dynamic dim {name!r}: {_listed(name, named, 'the dynamic dims with a name are')}")
+            raise UnknownNameError(
+                f"no input has a dynamic dim {name!r}: {_listed(name, named, 'the dynamic dims with a name are')}"
+            )
     for name in shapes:
         if name not in {entry.name for entry in inputs}:
-            raise UnknownName(f"the model has no input {name!r}: {_listed(name, (e.name for e in inputs), 'its inputs are')}")
+            raise UnknownNameError(
+                f"the model has no input {name!r}: {_listed(name, (e.name for e in inputs), 'its inputs are')}"
+            )
 
 
 def _listed(name: str, known_names: Iterable[str], opening: str) -> str:
@@ -144,13 +157,13 @@ def _given_shape(entry: Input, shapes: Mapping[str, Sequence[int]]) -> tuple[int
         return ()
     shape = tuple(_size(size, f"a size of input {entry.name!r}") for size in shapes[entry.name])
     if len(shape) != len(entry.dims):
-        raise ShapeMismatch(f"the shape {list(shape)} was given for {entry}, which has {len(entry.dims)} dims")
+        raise ShapeMismatchError(f"the shape {list(shape)} was given for {entry}, which has {len(entry.dims)} dims")
     return shape
 
 
 def _size(size: object, what: str) -> int:
     if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ShapeMismatch(f"{what} is {size!r}: give a whole number of at least 1")
+        raise ShapeMismatchError(f"{what} is {size!r}: give a whole number of at least 1")
     return int(size)
 
 
@@ -165,5 +178,5 @@ def _sized(entry: Input, sizes: Sizes) -> tuple[int, ...]:
         if all(dim for _, dim in missing):
             pairs = ", ".join(f"{dim!r}: SIZE" for dim in named)
             write = " ".join(f"--dim {dim}=SIZE" for dim in named) + f" (dims={{{pairs}}}), or {write}"
-        raise DynamicDim(f"{entry} leaves dim{'s' * (len(missing) > 1)} {which} without a size: write {write}")
+        raise DynamicDimError(f"{entry} leaves dim{'s' * (len(missing) > 1)} {which} without a size: write {write}")
     return tuple(size for size in shape if size is not None)

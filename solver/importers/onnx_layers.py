@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from solver.importers.onnx_site import Site
-from solver.importers.onnx_views import pad
 from solver.importers.sketch import Value
 
 Pads = list[tuple[int, int]]
@@ -30,7 +29,9 @@ def _list(site: Site, name: str, count: int) -> list[int]:
     return list(site.attr(name) or [1] * count)
 
 
-def _pads(site: Site, space: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Pads:
+def _pads(
+    site: Site, space: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Pads:
     """The padding that the node asks for, in numbers."""
     auto = site.attr("auto_pad", "NOTSET")
     count = len(space)
@@ -151,7 +152,9 @@ def _batch_norm(site: Site) -> Value:
 
 
 def _instance_norm(site: Site) -> Value:
-    return site.emit_all("instance_norm", site.operand(0), site.weight(1), site.weight(2), epsilon=site.attr("epsilon", 1e-5))[0]
+    return site.emit_all(
+        "instance_norm", site.operand(0), site.weight(1), site.weight(2), epsilon=site.attr("epsilon", 1e-5)
+    )[0]
 
 
 def _layer_norm(site: Site) -> Value:
@@ -168,7 +171,9 @@ def _group_norm(site: Site) -> Value:
     x, groups = site.operand(0), site.attr("num_groups")
     scale, bias = site.weight(1), site.weight(2)
     if site.opset < 21 and groups != x.shape[1]:
-        raise site.refuse("before version 21 its scale is per group, which is not supported: export with version 21 or later")
+        raise site.refuse(
+            "before version 21 its scale is per group, which is not supported: export with version 21 or later"
+        )
     return site.emit_all("group_norm", x, scale, bias, groups=groups, epsilon=site.attr("epsilon", 1e-5))[0]
 
 
@@ -198,7 +203,9 @@ def _resize(site: Site) -> Value:
     rank = len(x.shape)
     sizes, scales = _resize_target(site, x)
     if sizes[:2] != list(x.shape[:2]) or rank not in (3, 4, 5):
-        raise site.baked(f"it makes {sizes} of {list(x.shape)}: only the space dims of a tensor of rank 3 to 5 can be resized")
+        raise site.baked(
+            f"it makes {sizes} of {list(x.shape)}: only the space dims of a tensor of rank 3 to 5 can be resized"
+        )
     if sizes == list(x.shape):
         return x
     raise site.refuse("resize: not yet")

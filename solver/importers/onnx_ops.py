@@ -35,6 +35,22 @@ def _with(op: str, **defaults: tuple[str, float]) -> Translation:
     )
 
 
+def _pow(site: Site) -> Value:
+    """A known exponent is an attribute."""
+    x, y = site.operand(0), site.operand(1)
+    if y.data is not None and y.data.size == 1 and len(y.shape) <= len(x.shape) and x.floating:
+        return site.emit("pow", x, factor=float(y.data.item()))
+    out = site.emit("pow", x, y)
+    return out if out.dtype == x.dtype else site.emit("cast", out, dtype=x.dtype)
+
+
+def _divide(site: Site) -> Value:
+    x, y = site.operand(0), site.operand(1)
+    if not x.floating:
+        raise site.refuse(f"there is no op here that divides integers ({x.dtype}) as ONNX does, towards zero")
+    return site.emit("divide", x, y)
+
+
 def _folded(op: str) -> Translation:
     """An op of two operands, repeated over any number of them."""
 
@@ -67,7 +83,7 @@ def _identity(site: Site) -> Value:
 
 def _dropout(site: Site) -> list[Value]:
     training = site.has(2) and bool(site.table(2, "training mode")) if site.opset >= 12 else False
-    if training or len(site.node.output) > 1 and site.node.output[1]:
+    if training or (len(site.node.output) > 1 and site.node.output[1]):
         raise site.refuse("only dropout in inference, without its mask, can be planned")
     return [site.operand(0)]
 
@@ -111,7 +127,9 @@ def _gemm(site: Site) -> Value:
 
 
 def _einsum(site: Site) -> Value:
-    return site.emit("einsum", [site.operand(slot) for slot in range(len(site.operands))], equation=site.attr("equation"))
+    return site.emit(
+        "einsum", [site.operand(slot) for slot in range(len(site.operands))], equation=site.attr("equation")
+    )
 
 
 def _reduce(op: str) -> Callable[[Site], Value]:
@@ -173,7 +191,7 @@ def _gelu(site: Site) -> Value:
 
 
 def _prelu(site: Site) -> Value:
-    """x where it is positive, slope * x elsewhere, by the ops that broadcast like ONNX does."""
+    """X where it is positive, slope * x elsewhere, by the ops that broadcast like ONNX does."""
     x, slope = site.operand(0), site.weight(1)
     positive = site.emit("relu", x)
     negative = site.emit("minimum", x, site.number(0, x))
@@ -191,18 +209,26 @@ def _cumsum(site: Site) -> Value:
 
 
 def _topk(site: Site) -> Sequence[Value]:
-    if site.opset < 10:
-        k = site.attr("k")
-    else:
-        k = int(site.table(1, "k").item())
+    k = site.attr("k") if site.opset < 10 else int(site.table(1, "k").item())
     return site.emit_all(
-        "topk", site.operand(0), k=k, axis=site.attr("axis", -1), largest=bool(site.attr("largest", 1)), sorted=bool(site.attr("sorted", 1))
+        "topk",
+        site.operand(0),
+        k=k,
+        axis=site.attr("axis", -1),
+        largest=bool(site.attr("largest", 1)),
+        sorted=bool(site.attr("sorted", 1)),
     )
 
 
 _SAME = {
-    **{name: name.lower() for name in ("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf")},
-    **{name: name.lower() for name in ("Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin")},
+    **{
+        name: name.lower()
+        for name in ("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf")
+    },
+    **{
+        name: name.lower()
+        for name in ("Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin")
+    },
     **{name: name.lower() for name in ("Sinh", "Softsign", "Sqrt", "Tan", "Tanh", "Mish")},
     "Softplus": "softplus",
     "HardSwish": "hardswish",
@@ -215,8 +241,6 @@ _BINARY = {
     "Add": "add",
     "Sub": "subtract",
     "Mul": "multiply",
-    "Div": "divide",
-    "Pow": "pow",
     "MatMul": "matmul",
     "And": "logical_and",
     "Or": "logical_or",
@@ -234,8 +258,13 @@ _BINARY = {
 TABLE: dict[str, Translation] = {
     **{theirs: _same(ours) for theirs, ours in _SAME.items()},
     **{theirs: _binary(ours) for theirs, ours in _BINARY.items()},
-    **{theirs: _reduce(ours) for theirs, ours in {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max"}.items()},
-    **{theirs: _reduce(ours) for theirs, ours in {"ReduceMin": "min", "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp"}.items()},
+    **{
+        theirs: _reduce(ours) for theirs, ours in {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max"}.items()
+    },
+    **{
+        theirs: _reduce(ours)
+        for theirs, ours in {"ReduceMin": "min", "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp"}.items()
+    },
     "ReduceL1": _reduce_l1,
     "ReduceL2": _reduce_l2,
     "ReduceSumSquare": _squares,
@@ -244,6 +273,8 @@ TABLE: dict[str, Translation] = {
     "ArgMin": _arg("argmin"),
     "Softmax": _softmax("softmax"),
     "LogSoftmax": _softmax("log_softmax"),
+    "Div": _divide,
+    "Pow": _pow,
     "Sum": _sum,
     "Mean": _mean_of,
     "Max": _folded("maximum"),

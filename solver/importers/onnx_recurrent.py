@@ -93,7 +93,9 @@ def _recurrent(kind: str) -> Callable[[Site], list[Value]]:
         if site.attr("layout", 0):
             x = site.emit("transpose", x, perm=[1, 0, 2])
         if x.shape[0] > STEP_LIMIT:
-            raise site.refuse(f"its {x.shape[0]} steps would be unrolled, and more than {STEP_LIMIT} are refused: there is no recurrent op")
+            raise site.refuse(
+                f"its {x.shape[0]} steps would be unrolled, as there is no recurrent op, and {STEP_LIMIT} is the limit"
+            )
         runs = [_direction(site, kind, x, index, reverse) for index, reverse in enumerate(backward)]
         y = site.emit("stack", [run[0] for run in runs], axis=1)
         y_h = site.emit("stack", [run[1] for run in runs], axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from solver.importers.errors import BakedBatch, UnsupportedNode
+from solver.importers.errors import BakedBatchError, UnsupportedNodeError
 from solver.importers.onnx_fold import known
 from solver.importers.sketch import Operand, Sketch, Value
 
@@ -86,7 +86,7 @@ class Site:
         return value
 
     def weight(self, slot: int) -> Value | None:
-        """Return an operand that is trained wherever it is stored in the model, however small; None where it is absent."""
+        """Return an operand that is trained wherever the model stores it, however small; None where it is absent."""
         if not self.has(slot):
             return None
         value = self.operand(slot)
@@ -105,7 +105,9 @@ class Site:
         """
         value = self.operand(slot)
         if value.data is None:
-            raise self.refuse(f"its {what} {value.name!r} is computed from data, and only a known {what} can be planned")
+            raise self.refuse(
+                f"its {what} {value.name!r} is computed from data, and only a known {what} can be planned"
+            )
         return value.data
 
     def ints(self, slot: int, name: str, default: Sequence[int] | None = None) -> list[int] | None:
@@ -136,13 +138,15 @@ class Site:
             raise self.refuse(f"axis {axis} names no dim of a tensor of rank {rank}")
         return axis % max(rank, 1)
 
-    def refuse(self, reason: str) -> UnsupportedNode:
+    def refuse(self, reason: str) -> UnsupportedNodeError:
         """Return the error that names the node and says what is missing."""
-        return UnsupportedNode(f"{self.where}: {reason}")
+        return UnsupportedNodeError(f"{self.where}: {reason}")
 
-    def baked(self, reason: str) -> BakedBatch:
+    def baked(self, reason: str) -> BakedBatchError:
         """Return the error that names the node and says what is written into it."""
-        return BakedBatch(f"{self.where}: {reason}; plan the model at the shapes it declares, or export it with a dynamic batch")
+        return BakedBatchError(
+            f"{self.where}: {reason}; plan the model at the shapes it declares, or export it with a dynamic batch"
+        )
 
 
 def describe(node: NodeProto) -> str:

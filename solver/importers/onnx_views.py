@@ -28,7 +28,9 @@ def _reshape(site: Site) -> Value:
 def _resolved(site: Site, source: tuple[int, ...], table: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that a reshape's table asks for, None where it does not fit."""
     allow_zero = site.attr("allowzero", 0)
-    sizes = [source[dim] if size == 0 and not allow_zero and dim < len(source) else size for dim, size in enumerate(table)]
+    sizes = [
+        source[dim] if size == 0 and not allow_zero and dim < len(source) else size for dim, size in enumerate(table)
+    ]
     total, rest = math.prod(source), math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) > 1 or min(sizes, default=0) < -1:
         raise site.refuse(f"its shape {list(table)} has more than one unknown size")
@@ -42,8 +44,8 @@ def _rebatched(
 ) -> tuple[int, ...] | None:
     """Put the new batch where the old one is written in the table of a reshape, if that is certain.
 
-    It is where the node kept dim 0 apart from all the rest, as declared and now. A table under which the result follows the
-    batch by itself stays as it is.
+    It is where the node kept dim 0 apart from all the rest, as declared and now. A table under which the result follows
+    the batch by itself stays as it is.
     """
     before, result = declared.of[site.node.input[0]], declared.of[site.node.output[0]]
     if before[:1] == source[:1]:
@@ -77,7 +79,9 @@ def _squeeze(site: Site) -> Value:
     axes = sorted(site.axis(axis, len(x.shape)) for axis in axes)
     for axis in axes:
         if x.shape[axis] != 1:
-            raise site.baked(f"it takes away dim {axis} of {site.node.input[0]!r}, which has size {x.shape[axis]} and not 1")
+            raise site.baked(
+                f"it takes away dim {axis} of {site.node.input[0]!r}, which has size {x.shape[axis]} and not 1"
+            )
     return site.emit("squeeze", x, axis=axes) if axes else x
 
 
@@ -99,7 +103,9 @@ def _expand(site: Site) -> Value:
     try:
         shape = np.broadcast_shapes(x.shape, wanted)
     except ValueError:
-        raise site.baked(f"it stretches {site.node.input[0]!r} of shape {list(x.shape)} to {list(wanted)}: the sizes do not match") from None
+        raise site.baked(
+            f"it stretches {site.node.input[0]!r} of shape {list(x.shape)} to {list(wanted)}: the sizes do not match"
+        ) from None
     return x if shape == x.shape else site.emit("expand", x, shape=list(shape))
 
 
@@ -134,7 +140,9 @@ def _slice(site: Site) -> Value:
     axes = site.ints(3, "axes") or list(range(len(starts)))
     steps = site.ints(4, "steps") or [1] * len(starts)
     kept = []
-    for axis, start, end, step in zip((site.axis(axis, len(x.shape)) for axis in axes), starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(
+        (site.axis(axis, len(x.shape)) for axis in axes), starts, ends, steps, strict=True
+    ):
         picked = range(*slice(start, end, step).indices(x.shape[axis]))
         if axis == 0 and end == _declared_batch(site):
             _refuse_baked(site, f"takes elements {start} to {end}")
@@ -145,7 +153,11 @@ def _slice(site: Site) -> Value:
         return x
     if all(picked.step == 1 for _, picked in kept):
         return site.emit(
-            "slice", x, axes=[a for a, _ in kept], starts=[p.start for _, p in kept], ends=[max(p.start, p.stop) for _, p in kept]
+            "slice",
+            x,
+            axes=[a for a, _ in kept],
+            starts=[p.start for _, p in kept],
+            ends=[max(p.start, p.stop) for _, p in kept],
         )
     return _strided(site, x, kept)
 
@@ -156,7 +168,8 @@ def _strided(site: Site, x: Value, kept: Sequence[tuple[int, range]]) -> Value:
     if flipped:
         x = site.emit("flip", x, axis=flipped)
     ranges = [
-        (axis, range(x.shape[axis] - 1 - p.start, x.shape[axis] - 1 - p.stop, -p.step) if p.step < 0 else p) for axis, p in kept
+        (axis, range(x.shape[axis] - 1 - p.start, x.shape[axis] - 1 - p.stop, -p.step) if p.step < 0 else p)
+        for axis, p in kept
     ]
     ranges = [(axis, picked) for axis, picked in ranges if picked != range(x.shape[axis])]
     if not ranges:
@@ -206,9 +219,15 @@ def _pad(site: Site) -> Value:
 
 def pad(site: Site, x: Value, widths: Sequence[tuple[int, int]], mode: str = "constant", value: float = 0.0) -> Value:
     """Pad every dim of x; a negative width cuts off."""
-    cut = [(axis, max(0, -front), x.shape[axis] - max(0, -back)) for axis, (front, back) in enumerate(widths) if front < 0 or back < 0]
+    cut = [
+        (axis, max(0, -front), x.shape[axis] - max(0, -back))
+        for axis, (front, back) in enumerate(widths)
+        if front < 0 or back < 0
+    ]
     if cut:
-        x = site.emit("slice", x, axes=[a for a, _, _ in cut], starts=[s for _, s, _ in cut], ends=[e for _, _, e in cut])
+        x = site.emit(
+            "slice", x, axes=[a for a, _, _ in cut], starts=[s for _, s, _ in cut], ends=[e for _, _, e in cut]
+        )
     flat = [max(0, width) for pair in widths for width in pair]
     return site.emit("pad", x, pad=flat, mode=mode, value=value) if any(flat) else x
 
@@ -219,9 +238,10 @@ def _gather(site: Site) -> Value:
     if axis == 0 and _declared_batch(site) == 1:
         _refuse_baked(site, "picks elements")
     if index.data is not None:
-        index = known(np.where(index.data < 0, index.data + x.shape[axis], index.data), index.name)
+        table = np.where(index.data < 0, index.data + x.shape[axis], index.data)
+        index = known(table, index.name)
         if index.shape == ():
-            at = int(index.data)
+            at = int(table)
             part = site.emit("slice", x, axes=[axis], starts=[at], ends=[at + 1])
             return site.emit("squeeze", part, axis=[axis])
     if axis == 0 and len(x.shape) == 2 and x.role == "weight":
@@ -234,7 +254,9 @@ def _gather(site: Site) -> Value:
 
 
 def _scatter(site: Site) -> Value:
-    reduce = {"none": "assign", "add": "add", "mul": "multiply", "max": "amax", "min": "amin"}[site.attr("reduction", "none")]
+    reduce = {"none": "assign", "add": "add", "mul": "multiply", "max": "amax", "min": "amin"}[
+        site.attr("reduction", "none")
+    ]
     axis = site.attr("axis", 0)
     return site.emit("put_along_axis", site.operand(0), site.operand(1), site.operand(2), axis=axis, reduce=reduce)
 
@@ -254,7 +276,9 @@ def _space_to_depth(site: Site) -> Value:
     x, block = site.operand(0), site.attr("blocksize")
     n, c, h, w = x.shape
     apart = site.emit("reshape", x, shape=[n, c, h // block, block, w // block, block])
-    apart = site.emit("transpose", apart, perm=[0, 3, 5, 1, 2, 4])
+    apart = site.emit(
+        "transpose", apart, perm=[0, 3, 5, 1, 2, 4] if site.attr("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    )
     return site.emit("reshape", apart, shape=[n, c * block**2, h // block, w // block])
 
 

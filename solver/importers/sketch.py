@@ -1,12 +1,12 @@
 """A model on its way in: values and steps, before they become a `solver.graph.Graph`.
 
-An importer draws a sketch first, because it learns only on the way which values are known, which vanish, and what is used
-at all. `Sketch.to_graph` then writes down what the outputs need, in order, and nothing else.
+An importer draws a sketch first, because it learns only on the way which values are known, which vanish, and what is
+used at all. `Sketch.to_graph` then writes down what the outputs need, in order, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -115,12 +115,13 @@ class Sketch:
         dtypes = dict(zip(specs, (_each(operand, "dtype") for operand in operands), strict=False))
         made = rule.infer_shapes(shapes, attrs)
         results = tuple(
-            Value(shape, dtype, "result") for shape, dtype in zip(made, rule.infer_dtypes(dtypes, attrs, len(made)), strict=True)
+            Value(shape, dtype, "result")
+            for shape, dtype in zip(made, rule.infer_dtypes(dtypes, attrs, len(made)), strict=True)
         )
         self.steps.append(Step(op, operands, results, attrs, name, module))
         return results
 
-    def to_graph(self) -> Graph:
+    def to_graph(self) -> tuple[Graph, dict[str, Value]]:
         """Write down what the outputs need.
 
         Returns
@@ -128,6 +129,8 @@ class Sketch:
         Graph
             Inputs first, in the order of the model; each weight and constant before its first use. A tensor carries the
             name of its value, with a number behind it where that name is taken.
+        dict
+            The value behind each parameter of the graph.
 
         Raises
         ------
@@ -137,19 +140,17 @@ class Sketch:
         self._name_outputs()
         graph = Graph(self.name)
         made = {id(value): graph.input(value.name, value.shape, dtype=value.dtype) for value in self.inputs}
+        weights: dict[str, Value] = {}
         for step in self._needed():
             for value in step.inputs():
                 if id(value) not in made:
-                    made[id(value)] = _leaf(graph, value)
-            operands = [
-                made[id(operand)] if isinstance(operand, Value) else operand and [made[id(value)] for value in operand]
-                for operand in step.operands
-            ]
-            name = step.results[0].name if len(step.results) == 1 else step.name
-            out = graph.op(step.op, *operands, name=_free(graph, name or step.name or step.op), module=step.module, **step.attrs)
-            made |= {id(value): tensor for value, tensor in zip(step.results, out if isinstance(out, tuple) else (out,), strict=True)}
+                    made[id(value)] = leaf = _leaf(graph, value)
+                    if leaf.role == "parameter":
+                        weights[leaf.name] = value
+            for value, tensor in zip(step.results, _added(graph, step, made), strict=True):
+                made[id(value)] = tensor
         graph.output(*(made[id(value)] for _, value in self.outputs))
-        return graph
+        return graph, weights
 
     def _name_outputs(self) -> None:
         """Give each output a tensor of its own that carries its name."""
@@ -177,9 +178,25 @@ class Sketch:
 
 def _each(operand: Operand, fact: str) -> Any:
     """Return a fact of an operand: one, a list, or None, as the operand is."""
-    if operand is None or isinstance(operand, Value):
-        return operand and getattr(operand, fact)
+    if operand is None:
+        return None
+    if isinstance(operand, Value):
+        return getattr(operand, fact)
     return [getattr(value, fact) for value in operand]
+
+
+def _added(graph: Graph, step: Step, made: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
+    """Add a step to a graph whose tensors so far are known by their values."""
+    operands = [_tensors(operand, made) for operand in step.operands]
+    name = (step.results[0].name if len(step.results) == 1 else "") or step.name or step.op
+    out = graph.op(step.op, *operands, name=_free(graph, name), module=step.module, **step.attrs)
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _tensors(operand: Operand, made: Mapping[int, Tensor]) -> Tensor | list[Tensor] | None:
+    if operand is None:
+        return None
+    return made[id(operand)] if isinstance(operand, Value) else [made[id(value)] for value in operand]
 
 
 def _leaf(graph: Graph, value: Value) -> Tensor:
