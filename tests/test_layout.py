@@ -86,8 +86,10 @@ ILLEGAL = [
         "P(max) P(sum)",
         ((8,),),
         (2, 2),
-        "P(max) on dp and P(sum) on tp do not mix: "
-        "a tensor carries one partial kind, only sum and avg may stand together",
+        (
+            "P(max) on dp and P(sum) on tp do not mix: "
+            "a tensor carries one partial kind, only sum and avg may stand together"
+        ),
     ),
     ("R", ((8,),), (2, 2), "[R] has 1 placements for 2 mesh axes"),
 ]

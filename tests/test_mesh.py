@@ -269,8 +269,10 @@ def test_a_missing_field_is_named(field: str, tmp_path: Path) -> None:
         ({"source": 5}, "mine: source is a text, not 5"),
         (
             {"cores": 5},
-            "mine: 'cores' is no field "
-            "(fields: axes, inside, memory, memory_bandwidth, name, network, node_size, peak, source)",
+            (
+                "mine: 'cores' is no field "
+                "(fields: axes, inside, memory, memory_bandwidth, name, network, node_size, peak, source)"
+            ),
         ),
     ],
 )

@@ -80,7 +80,7 @@ def latency_time(link: Link, count: int, size: int, bucket: int | None) -> int:
     count : int
         The number of steps.
     size : int
-        The local bytes of the tensor.
+        The local bytes of the tensor, before or after, whichever are more.
     bucket : int or None
         The bytes of a bucket; None for a collective of its own.
 
@@ -151,7 +151,7 @@ def all_gather(link: Link, n: int, elements: int, itemsize: int, bucket: int | N
     >>> all_gather(Link(bandwidth=10**12, latency=1000), n=4, elements=2, itemsize=4)
     Price(bytes=24, time=2024)
     """
-    return _price(link, steps(link, n), (n - 1) * elements * itemsize, elements * itemsize, bucket)
+    return _price(link, steps(link, n), (n - 1) * elements * itemsize, n * elements * itemsize, bucket)
 
 
 def all_to_all(link: Link, n: int, elements: int, itemsize: int, bucket: int | None = None) -> Price:
