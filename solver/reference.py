@@ -1,235 +1,340 @@
-"""The executable meaning of docs/semantics.md: every plan of a tiny graph, its price, and its run.
+"""The executable meaning of docs/semantics.md: every plan of a tiny graph, and its price.
 
-Nothing here searches and nothing is clever. It shares the rules and kernels of `ops` and the data of graph, mesh and
-hardware with the planner, and no code. Section numbers are those of docs/semantics.md.
+Nothing here searches and nothing is clever. It shares the rules of `ops` and the facts of graph, parts, mesh and
+hardware with the planner, and no code. `solver.reference_layout` has layouts and reshards, `solver.reference_task`
+what a plan may choose, `solver.reference_run` runs a plan. Sections are those of docs/semantics.md.
+
+Examples
+--------
+>>> from solver.graph import Graph
+>>> from solver.mesh import Mesh
+>>> graph, mesh = Graph("one"), Mesh({"tp": 2})
+>>> x = graph.input("x", (8, 4))
+>>> w = graph.parameter("w", (4, 6))
+>>> graph.output(graph.op("matmul", x, w, name="y"))
+>>> cheapest, plan = best(Task(graph, mesh, pins={"x": "tp=S(1)", "w": "tp=S(0)"}))
+>>> cheapest == min(price(plan).time for plan in plans(plan.task))
+True
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
-from itertools import pairwise, product
+from functools import cached_property
+from itertools import product
 from math import ceil, prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ops import Layout, Partial, Parts, Placement, Replicate, Shard, parse_placement, rule_for
-from ops.bind import BoundRule, BoundTensor, Row
 from ops.op import promote
-from ops.placement import PARTIAL_KINDS
-from solver.graph import Graph, Node, Tensor
-from solver.mesh import Mesh
+from ops.placement import Layout
+from ops.registry import rule_for
+from ops.run import Device, steps
+from solver.graph_values import ITEMSIZE
+from solver.reference_layout import Lie, Path, all_reduce, indices, picoseconds
+from solver.reference_task import Choice, Task, factor_cuts
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Wishes: TypeAlias = Mapping[str, str | Mapping[str, str | Placement]]
-R = Replicate()
-
-
-class Cut(NamedTuple):
-    """The device at coordinate c of a mesh axis of size n holds the indices x of dim with x // step % n == c."""
-
-    dim: int
-    step: int
+Needs: TypeAlias = tuple[Lie, ...]
+OUTPUT = "output"
+"""What stands for the use that a graph output is."""
 
 
-Lie: TypeAlias = tuple[Replicate | Partial | Cut, ...]
-"""What a layout does on each mesh axis. Two ways to write a layout are equal when they do the same."""
+class Reshard(NamedTuple):
+    """A shared copy (its user is ``held``), the copy of one use (its name), or that of an output (``output``)."""
 
-
-class ReferenceError(ValueError):
-    """A question that this page of meaning cannot answer."""
-
-
-# ------------------------------------------------------------------------------------------------- 1 and 3: one tensor
-
-
-def lie(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -> Lie | None:
-    """Return what a layout does, or None where it is not legal.
-
-    Examples
-    --------
-    >>> lie((Shard(0), Shard(0, part=1)), ((4, 2),), (2, 2))
-    (Cut(dim=0, step=4), Cut(dim=0, step=1))
-    """
-    done: list[Replicate | Partial | Cut] = [R] * len(sizes)
-    groups: dict[tuple[int, int], list[int]] = {}
-    for axis, placement in enumerate(layout):
-        if isinstance(placement, Shard) and sizes[axis] > 1:
-            groups.setdefault((placement.dim, placement.part), []).append(axis)
-        elif isinstance(placement, Partial) and sizes[axis] > 1:
-            done[axis] = placement
-    kinds = {placement.kind for placement in done if isinstance(placement, Partial)}
-    if len(kinds) > 1 and kinds != {"sum", "avg"}:
-        return None
-    for (dim, part), axes in groups.items():
-        if dim >= len(parts) or part >= len(parts[dim]):
-            return None
-        end = min((other for place, other in groups if place == dim and other > part), default=len(parts[dim]))
-        if prod(parts[dim][part:end]) % prod(sizes[axis] for axis in axes):
-            return None
-        step = prod(parts[dim][part:])
-        for axis in axes:
-            step //= sizes[axis]
-            done[axis] = Cut(dim, step)
-    return tuple(done)
-
-
-def indices(lay: Lie, shape: Sequence[int], sizes: Sequence[int], device: Sequence[int]) -> list[list[int]]:
-    """Return, per dim, the indices that a device holds."""
-
-    def holds(dim: int, x: int) -> bool:
-        cuts = ((axis, done) for axis, done in enumerate(lay) if isinstance(done, Cut) and done.dim == dim)
-        return all(x // cut.step % sizes[axis] == device[axis] for axis, cut in cuts)
-
-    return [[x for x in range(size) if holds(dim, x)] for dim, size in enumerate(shape)]
-
-
-class Move(NamedTuple):
-    """One collective or local step: see the table of section 3."""
-
-    kind: str
-    axes: tuple[int, ...]
+    tensor: str
+    user: str
     source: Lie
-    target: Lie
-    bytes: int
-    time: int
+    path: Path
 
 
-class Path(NamedTuple):
-    """The moves of a reshard; paths compare as section 3 says."""
-
-    time: int
-    count: int
-    bytes: int
-    order: tuple[tuple[tuple[int, ...], int], ...]
-    moves: tuple[Move, ...]
-
-    def then(self, move: Move, rank: int) -> Path:
-        """Go one move further."""
-        order = (*self.order, (move.axes, rank))
-        return Path(self.time + move.time, self.count + 1, self.bytes + move.bytes, order, (*self.moves, move))
-
-
-class Space:
-    """All layouts of a tensor on a mesh, and the reshards between them.
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything that a plan chooses; layouts are told as they lie.
 
     Parameters
     ----------
-    shape : sequence of int
-    itemsize : int
-    parts : tuple of tuple of int
-    mesh : Mesh
-    kinds : sequence of str
-        The partial kinds of the graph.
-    silent : bool, optional
-        Only moves that send nothing.
+    task : Task
+    choices : mapping
+        Op -> its rows.
+    made, held : mapping
+        Tensor -> layout.
+    delivered : mapping
+        Graph output -> the layout in which it leaves.
     """
 
-    def __init__(self, shape: Sequence[int], itemsize: int, parts: Parts, mesh: Mesh, kinds: Iterable[str], silent: bool = False) -> None:
-        self.shape, self.itemsize, self.parts, self.mesh, self.silent = tuple(shape), itemsize, parts, mesh, silent
-        shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
-        placements: list[Placement] = [R, *shards, *(Partial(kind) for kind in PARTIAL_KINDS if kind in kinds)]
-        self.written: dict[Lie, list[Layout]] = {}
-        for layout in product(*(placements if size > 1 else [R] for size in mesh.sizes)):
-            if (lay := lie(layout, parts, mesh.sizes)) is not None:
-                self.written.setdefault(lay, []).append(layout)
-        self.layouts = list(self.written)  # the first way to write each has the smallest parts: product order is their order
-        self._paths: dict[Lie, dict[Lie, Path]] = {}
+    task: Task
+    choices: Mapping[str, Choice]
+    made: Mapping[str, Lie]
+    held: Mapping[str, Lie]
+    delivered: Mapping[str, Lie]
 
-    def canonical(self, lay: Lie) -> Layout:
-        """Return the way to write a layout that has the smallest part numbers."""
-        return self.written[lay][0]
+    def layout(self, tensor: str) -> Layout:
+        """Return, in canonical form, what a pin on the tensor speaks of: storage of a source, held of a result."""
+        lies = self.made if self.task.graph.tensors[tensor].producer is None else self.held
+        return self.task.space(tensor).written[lies[tensor]][0]
 
-    def elements(self, lay: Lie) -> int:
-        """Return how many elements one device holds."""
-        return prod(self.shape) // prod(size for size, done in zip(self.mesh.sizes, lay, strict=True) if isinstance(done, Cut))
+    def reads(self, tensor: str) -> list[tuple[str, Lie]]:
+        """Return the users of a tensor and what they need."""
+        uses = [(use.name, self.choices[use.op].needed[use.name]) for use in self.task.graph.uses(tensor)]
+        return uses + ([(OUTPUT, self.delivered[tensor])] if tensor in self.delivered else [])
 
-    def bytes(self, lay: Lie) -> int:
-        """Return the local bytes of one device."""
-        return self.elements(lay) * self.itemsize
-
-    @cache  # noqa: B019  (a Space lives as long as its task)
-    def dealt(self, lay: Lie) -> list[list[list[int]]]:
-        """Return the blocks that the devices hold, sorted."""
-        return sorted(indices(lay, self.shape, self.mesh.sizes, device) for device in self.mesh.coordinates())
-
-    def move(self, source: Lie, target: Lie) -> Move | None:
-        """Return the one move from a layout to another, or None."""
-        axes = tuple(axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new)
-        links = [self.mesh.links[axis] for axis in axes]
-        before, after = self.bytes(source), self.bytes(target)
-        if len(axes) != 1:
-            cuts_only = axes and not any(isinstance(lay[axis], Partial) for lay in (source, target) for axis in axes)
-            if not cuts_only or self.dealt(source) != self.dealt(target):
-                return None
-            wire = _picoseconds(before, min(link.bandwidth for link in links))
-            return Move("permute", axes, source, target, before, max(link.latency for link in links) + wire)
-        axis, n, link = axes[0], self.mesh.sizes[axes[0]], links[0]
-        k = n - 1 if link.ring else (n - 1).bit_length()
-        chunk = ceil(Fraction(self.elements(source), n)) * self.itemsize
-        placed = self.canonical(source)[axis], self.canonical(target)[axis]
-        leading = all(placement == Shard(0) for placement in placed if isinstance(placement, Shard))
-        copied = 0 if leading else max(before, after)
-        match source[axis], target[axis]:
-            case Partial(), Replicate():
-                kind, sent, steps, local = "all_reduce", 2 * (n - 1) * chunk, 2 * k, 0
-            case Partial(), Cut():
-                kind, sent, steps, local = "reduce_scatter", (n - 1) * chunk, k, copied
-            case Cut(), Replicate():
-                kind, sent, steps, local = "all_gather", (n - 1) * before, k, copied
-            case (Cut() as old, Cut() as new) if self._exchanges(source, axis, old, new):
-                kind, sent, steps, local = "all_to_all", (n - 1) * chunk, n - 1, copied
-            case Replicate(), Cut():
-                kind, sent, steps, local = "slice", 0, 0, 0
-            case Replicate() | Cut(), Partial("sum"):
-                kind, sent, steps, local = "zero_fill", 0, 0, after
-            case Replicate(), Partial():
-                kind, sent, steps, local = "relabel", 0, 0, 0
-            case (Partial("sum"), Partial("avg")) | (Partial("avg"), Partial("sum")):
-                kind, sent, steps, local = "scale", 0, 0, before
-            case _:
-                return None
-        time = steps * link.latency + _picoseconds(sent, link.bandwidth) + _picoseconds(local, self.mesh.hardware.memory_bandwidth)
-        return Move(kind, axes, source, target, sent, time)
-
-    def _exchanges(self, source: Lie, axis: int, old: Cut, new: Cut) -> bool:
-        """Tell whether a cut can be taken off and another put on so that all devices send equal chunks."""
-        n = self.mesh.sizes[axis]
-        independent = old.dim != new.dim or new.step % (old.step * n) == 0 or old.step % (new.step * n) == 0
-        return independent and (*source[:axis], R, *source[axis + 1 :]) in self.written
+    def reader(self, tensor: str, needed: Lie) -> tuple[Lie, Path] | None:
+        """Return what a user reads, made or held, and the path from there; None where there is none."""
+        return nearer(self.task, tensor, self.made[tensor], self.held[tensor], needed)
 
     @cached_property
-    def moves(self) -> dict[Lie, list[Move]]:
-        """Every move from every layout."""
-        pairs = {source: [self.move(source, target) for target in self.layouts] for source in self.layouts}
-        allowed = {source: [move for move in found if move and not (self.silent and move.bytes)] for source, found in pairs.items()}
-        return allowed
-
-    def paths(self, source: Lie) -> dict[Lie, Path]:
-        """Return the path to every layout that can be reached (Bellman-Ford)."""
-        if source not in self._paths:
-            rank = {lay: index for index, lay in enumerate(self.layouts)}
-            best = {source: Path(0, 0, 0, (), ())}
-            changed = {source}
-            while changed:
-                near = [(move.target, best[here].then(move, rank[move.target])) for here in changed for move in self.moves[here]]
-                changed = set()
-                for there, path in near:
-                    if there not in best or path[:4] < best[there][:4]:
-                        best[there] = path
-                        changed.add(there)
-            self._paths[source] = best
-        return self._paths[source]
-
-    def price(self, source: Lie, target: Lie) -> int | None:
-        """Return the least time from a layout to another, None where there is no way."""
-        path = self.paths(source).get(target)
-        return None if path is None else path.time
+    def reshards(self) -> list[Reshard] | None:
+        """Every reshard, or None where one of them is not possible: then this is no plan."""
+        found = []
+        for tensor, made in self.made.items():
+            copy = self.task.space(tensor).paths(made).get(self.held[tensor])
+            if copy is None:
+                return None
+            if copy.moves:
+                found.append(Reshard(tensor, "held", made, copy))
+            for user, needed in self.reads(tensor):
+                if (read := self.reader(tensor, needed)) is None:
+                    return None
+                if read[1].moves:
+                    found.append(Reshard(tensor, user, *read))
+        return found
 
 
-def _picoseconds(size: int, bandwidth: int) -> int:
-    return ceil(Fraction(size * 10**12, bandwidth))
+def nearer(task: Task, tensor: str, made: Lie, held: Lie, needed: Lie) -> tuple[Lie, Path] | None:
+    """Return which of made and held is nearer to what is needed, held where both are as near, and the path."""
+    if task.communication == "frozen" and needed != made:
+        return None
+    paths = [(source, task.space(tensor).paths(source).get(needed)) for source in (held, made)]
+    ways = [(source, path) for source, path in paths if path is not None]
+    return min(ways, key=lambda way: way[1].time, default=None)
+
+
+def plans(task: Task) -> Iterator[Plan]:
+    """Yield every plan of a task."""
+    graph = task.graph
+    sources = [tensor.name for tensor in graph.tensors.values() if tensor.producer is None]
+    for picked in product(*(list(task.choices(node)) for node in graph.nodes)):
+        results = {tensor: lies for choice in picked for tensor, lies in choice.made.items()}
+        for stored in product(*map(task.storages, sources)):
+            made = dict(zip(sources, stored, strict=True)) | results
+            for held in product(*(task.holdings(tensor, lies) for tensor, lies in made.items())):
+                for delivered in product(*map(task.deliveries, graph.outputs)):
+                    plan = Plan(
+                        task,
+                        {choice.node: choice for choice in picked},
+                        made,
+                        dict(zip(made, held, strict=True)),
+                        dict(zip(graph.outputs, delivered, strict=True)),
+                    )
+                    if plan.reshards is not None:
+                        yield plan
+
+
+# ------------------------------------------------------------------------------------------------------- 4: the price
+
+
+class Price(NamedTuple):
+    """The price of a plan in picoseconds, what it is made of, and the bytes that a device sends, by kind of move."""
+
+    time: int
+    compute: int
+    reshards: int
+    kernels: int
+    bytes: Counter[str]
+
+
+def price(plan: Plan) -> Price:
+    """Price a plan."""
+    if plan.reshards is None:
+        raise ValueError("this is no plan: a reshard that it asks for is not possible")
+    moves = [move for reshard in plan.reshards for move in reshard.path.moves]
+    inside = [reduction for choice in plan.choices.values() for reduction in reductions(plan.task, choice)]
+    sent: Counter[str] = Counter()
+    for kind, size in [(move.kind, move.bytes) for move in moves] + [("all_reduce", size) for size, _ in inside]:
+        sent[kind] += size
+    parts = (
+        sum(compute(plan.task, choice) for choice in plan.choices.values()),
+        sum(move.time for move in moves),
+        sum(time for _, time in inside),
+    )
+    return Price(sum(parts), *parts, +sent)
+
+
+def compute(task: Task, choice: Choice) -> int:
+    """Return the compute price of an op."""
+    node, hardware = task.graph.nodes[choice.node], task.mesh.hardware
+    op = rule_for(node.op)
+    if op.view:
+        return 0
+    cuts = prod(n for row, n in zip(choice.rows, task.mesh.sizes, strict=True) if row.cut)
+    placed = [(task.uses[name].tensor, lies) for name, lies in choice.needed.items()] + [*choice.made.items()]
+    peak = hardware.peak.get(dtype_of(task, choice.node), hardware.peak["float32"])
+    flops = ceil(Fraction(op.flops(task.bound[node.name], node.attrs) * 10**12, cuts * peak))
+    return max(
+        flops, picoseconds(sum(task.space(tensor).bytes(lies) for tensor, lies in placed), hardware.memory_bandwidth)
+    )
+
+
+def dtype_of(task: Task, node: str) -> str:
+    """Return the dtype whose peak counts for an op."""
+    operands = [task.graph.tensors[use.tensor].dtype for use in task.graph.operand_uses(node)]
+    floating = [dtype for dtype in operands if dtype.startswith(("float", "bfloat"))]
+    results = [task.graph.tensors[tensor].dtype for tensor in task.graph.nodes[node].results]
+    return promote(floating) if floating else [*operands, *results][0]
+
+
+def reductions(task: Task, choice: Choice) -> list[tuple[int, int]]:
+    """Return bytes sent and time of each all_reduce that the kernel of an op asks for."""
+    node, bound = task.graph.nodes[choice.node], task.bound[choice.node]
+    axes = [axis for axis, row in enumerate(choice.rows) if row.cut and bound.factors[row.cut[0]].kind == "synced"]
+    axes = [axis for axis in axes if task.mesh.sizes[axis] > 1]
+    if not axes:
+        return []
+    first = [0] * len(task.mesh.sizes)
+    slots: list[Any] = [None] * len(bound.operands)
+    for name, lies in choice.needed.items():
+        tensor = task.graph.tensors[task.uses[name].tensor]
+        shape = [len(held) for held in indices(lies, tensor.shape, task.mesh.sizes, first)]
+        slots[task.uses[name].slot] = np.zeros(shape, float if "float" in tensor.dtype else int)
+    running = steps(rule_for(node.op), bound, slots, node.attrs, Device(bound, factor_cuts(task, choice, first)))
+    asked = []
+    try:
+        array, _ = next(running)
+        while True:
+            asked.append(array.size)
+            array, _ = running.send(array)
+    except StopIteration:
+        itemsize = ITEMSIZE[dtype_of(task, choice.node)]
+        return [all_reduce(task.mesh, axis, elements, itemsize) for elements in asked for axis in axes]
+
+
+# ------------------------------------------------------------------------------------------------ the cheapest of all
+
+
+class Settled(NamedTuple):
+    """The cheapest way to keep one tensor for given users."""
+
+    time: int
+    made: Lie
+    held: Lie
+    delivered: Lie | None
+
+
+def settle(task: Task, tensor: str, made: Lie | None, needs: Needs) -> Settled | None:
+    """Return the cheapest way to keep a tensor: every storage (of a source), every held layout, every delivery.
+
+    Parameters
+    ----------
+    task : Task
+    tensor : str
+    made : Lie or None
+        None for a source, whose storage is chosen here.
+    needs : tuple of Lie
+        What its uses need.
+    """
+    cheapest: Settled | None = None
+    for stored in task.storages(tensor) if made is None else [made]:
+        for held in task.holdings(tensor, stored):
+            copy = task.space(tensor).paths(stored).get(held)
+            uses = [nearer(task, tensor, stored, held, needed) for needed in needs]
+            leaving = [(None, 0)] if tensor not in task.graph.outputs else leaves(task, tensor, stored, held)
+            if copy is not None and None not in uses and leaving:
+                delivered, last = min(leaving, key=lambda way: way[1])
+                time = copy.time + sum(use[1].time for use in uses if use) + last
+                if cheapest is None or time < cheapest.time:
+                    cheapest = Settled(time, stored, held, delivered)
+    return cheapest
+
+
+def leaves(task: Task, tensor: str, made: Lie, held: Lie) -> list[tuple[Lie, int]]:
+    """Return every layout in which an output may leave, and the price of that."""
+    ways = [(lies, nearer(task, tensor, made, held, lies)) for lies in task.deliveries(tensor)]
+    return [(lies, way[1].time) for lies, way in ways if way]
+
+
+def best(task: Task) -> tuple[int, Plan] | None:
+    """Return the price and one of the cheapest plans of a task, or None where there is no plan.
+
+    Every combination of rows is tried, op by op. Once all its users are chosen, a tensor is settled by itself. Until
+    then it is open; of all beginnings that leave the open tensors made alike and needed alike, the cheapest is kept.
+    """
+    graph = task.graph
+    last = {tensor: fact.producer for tensor, fact in graph.tensors.items()}
+    last |= {use.tensor: use.op for use in task.uses.values()}
+    known: dict[tuple[str, Lie | None, Needs], Settled | None] = {}
+
+    def settled(tensor: str, made: Lie | None, needs: Needs) -> Settled | None:
+        if (tensor, made, needs) not in known:
+            known[tensor, made, needs] = settle(task, tensor, made, needs)
+        return known[tensor, made, needs]
+
+    unused = [settled(tensor, None, ()) for tensor, node in last.items() if node is None]
+    if None in unused:
+        return None
+    beginnings: dict[Any, tuple[int, Any]] = {(): (sum(one.time for one in unused if one), None)}
+    for node in graph.nodes:
+        longer: dict[Any, tuple[int, Any]] = {}
+        for cost, choice in cheapest_alike(task, node):
+            for opened, (before, history) in beginnings.items():
+                open_now = use_and_make(task, dict(opened), choice)
+                closing = [settled(tensor, *open_now.pop(tensor)) for tensor in [*open_now] if last[tensor] == node]
+                if None not in closing:
+                    total = before + cost + sum(one.time for one in closing if one)
+                    key = tuple(open_now.items())
+                    if key not in longer or total < longer[key][0]:
+                        longer[key] = total, (history, choice)
+        beginnings = longer
+    if () not in beginnings:
+        return None
+    total, history = beginnings[()]
+    choices: dict[str, Choice] = {}
+    while history:
+        history, choice = history
+        choices[choice.node] = choice
+    return total, assemble(task, choices)
+
+
+def cheapest_alike(task: Task, node: str) -> list[tuple[int, Choice]]:
+    """Return the choices of an op with their prices; of those that need and make the same, the cheapest."""
+    alike: dict[Any, tuple[int, Choice]] = {}
+    for choice in task.choices(node):
+        cost = compute(task, choice) + sum(time for _, time in reductions(task, choice))
+        key = tuple(choice.needed.items()), tuple(choice.made.items())
+        if key not in alike or cost < alike[key][0]:
+            alike[key] = cost, choice
+    return list(alike.values())
+
+
+def use_and_make(
+    task: Task, opened: dict[str, tuple[Lie | None, Needs]], choice: Choice
+) -> dict[str, tuple[Lie | None, Needs]]:
+    """Return the open tensors, as made and with what their uses need, after one more op."""
+    for name, lies in choice.needed.items():
+        tensor = task.uses[name].tensor
+        made, needs = opened.get(tensor, (None, ()))
+        opened[tensor] = made, tuple(sorted((*needs, lies), key=task.space(tensor).rank.__getitem__))
+    return opened | {tensor: (lies, ()) for tensor, lies in choice.made.items()}
+
+
+def assemble(task: Task, choices: Mapping[str, Choice]) -> Plan:
+    """Return the cheapest plan with given rows."""
+    made: dict[str, Lie | None] = dict.fromkeys(task.graph.tensors)
+    for choice in choices.values():
+        made |= choice.made
+    kept = {}
+    for tensor, lies in made.items():
+        needs = tuple(choices[use.op].needed[use.name] for use in task.graph.uses(tensor))
+        kept[tensor] = settle(task, tensor, lies, needs)
+    settled = {tensor: one for tensor, one in kept.items() if one is not None}
+    return Plan(
+        task,
+        choices,
+        {tensor: one.made for tensor, one in settled.items()},
+        {tensor: one.held for tensor, one in settled.items()},
+        {tensor: one.delivered for tensor, one in settled.items() if one.delivered is not None},
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from math import ceil, prod
 from typing import NamedTuple, TypeAlias
 
@@ -13,6 +13,18 @@ from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, Repl
 from solver.mesh import Mesh
 
 R = Replicate()
+KINDS = (
+    "slice",
+    "relabel",
+    "zero_fill",
+    "scale",
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "permute",
+)
+"""Every kind of move, in the order that decides between equal paths."""
 
 
 class Cut(NamedTuple):
@@ -103,13 +115,25 @@ class Move(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The moves of a reshard. The first four fields say which of two paths comes first."""
+    """The moves of a reshard. All fields but the moves say which of two paths comes first."""
 
     time: int
-    count: int
+    sends: int
     bytes: int
-    order: tuple[tuple[tuple[int, ...], int], ...]
+    moved: int
+    order: tuple[tuple[tuple[int, ...], int, int], ...]
     moves: tuple[Move, ...]
+
+    def then(self, move: Move, rank: int) -> Path:
+        """Go one move further, to the layout of that rank."""
+        return Path(
+            self.time + move.time,
+            self.sends + (move.bytes > 0),
+            self.bytes + move.bytes,
+            self.moved + 1,
+            (*self.order, (move.axes, KINDS.index(move.kind), rank)),
+            (*self.moves, move),
+        )
 
 
 class Space:
@@ -150,8 +174,14 @@ class Space:
         """What the devices hold in each layout, sorted, so that it does not matter which device holds it."""
         devices = self.mesh.coordinates()
         return {
-            lies: sorted(indices(lies, self.shape, self.mesh.sizes, device) for device in devices) for lies in self.written
+            lies: sorted(indices(lies, self.shape, self.mesh.sizes, device) for device in devices)
+            for lies in self.written
         }
+
+    @cached_property
+    def rank(self) -> dict[Lie, int]:
+        """The place of each layout in the order of layouts."""
+        return {lies: index for index, lies in enumerate(self.written)}
 
     def elements(self, lies: Lie) -> int:
         """Return how many elements one device holds."""
@@ -167,12 +197,16 @@ class Space:
         if len(axes) != 1:
             return self._permute(source, target, axes)
         axis = axes[0]
-        n, k, link, memory = self.mesh.sizes[axis], steps(self.mesh, axis), self.mesh.links[axis], self.mesh.hardware.memory_bandwidth
+        n, k, link, memory = (
+            self.mesh.sizes[axis],
+            steps(self.mesh, axis),
+            self.mesh.links[axis],
+            self.mesh.hardware.memory_bandwidth,
+        )
         before, after = self.bytes(source), self.bytes(target)
         chunk = ceil(Fraction(self.elements(source), n)) * self.itemsize
-        placed = self.written[source][0][axis], self.written[target][0][axis]
-        leading = all(placement == Shard(0) for placement in placed if isinstance(placement, Shard))
-        copied = 0 if leading else max(before, after)
+        runs = self._runs(source, axis, target[axis]) and self._runs(target, axis, source[axis])
+        copied = 0 if runs else max(before, after)
         sent = waits = local = 0
         match source[axis], target[axis]:
             case Partial(), Replicate():
@@ -185,7 +219,7 @@ class Space:
                 kind, sent, waits, local = "all_to_all", (n - 1) * chunk, n - 1, copied
             case Replicate(), Cut():
                 kind = "slice"
-            case (Replicate() | Cut()), Partial("sum"):
+            case ((Replicate() | Cut()), Partial("sum")):
                 kind, local = "zero_fill", after
             case Replicate(), Partial():
                 kind = "relabel"
@@ -202,21 +236,47 @@ class Space:
         independent = old.dim != new.dim or new.step % (old.step * n) == 0 or old.step % (new.step * n) == 0
         return independent and (*source[:axis], R, *source[axis + 1 :]) in self.written
 
+    def _runs(self, lies: Lie, axis: int, cut: Replicate | Partial | Cut) -> bool:
+        """Tell whether a cut along a mesh axis divides a device's block into pieces that are each one run of memory."""
+        if not isinstance(cut, Cut):
+            return True
+        block = indices(lies, self.shape, self.mesh.sizes, [0] * len(lies))
+        pieces = [place[cut.dim] // cut.step % self.mesh.sizes[axis] for place in product(*block)]
+        return pieces == sorted(pieces)
+
     def _permute(self, source: Lie, target: Lie, axes: Sequence[int]) -> Move | None:
-        if not axes or any(isinstance(lies[axis], Partial) for lies in (source, target) for axis in axes):
-            return None
-        if self.blocks[source] != self.blocks[target]:
+        if source == target or not (self._reorders(source, target, axes) or self._swaps(source, target)):
             return None
         links, sent = [self.mesh.links[axis] for axis in axes], self.bytes(source)
         wire = picoseconds(sent, min(link.bandwidth for link in links))
         return Move("permute", tuple(axes), source, target, sent, max(link.latency for link in links) + wire)
+
+    def _reorders(self, source: Lie, target: Lie, axes: Sequence[int]) -> bool:
+        """Tell whether mesh axes that cut one dim only change their order in it: the blocks are the same."""
+        changed = [lies[axis] for axis in axes for lies in (source, target)]
+        dims = {cut.dim if isinstance(cut, Cut) else None for cut in changed}
+        return len(dims) == 1 and None not in dims and self.blocks[source] == self.blocks[target]
+
+    def _swaps(self, source: Lie, target: Lie) -> bool:
+        """Tell whether two mesh axes of equal size exchange their placements, at least one of them a cut."""
+        for written in self.written[source]:
+            for a, b in combinations(range(len(written)), 2):
+                pair = [written[a], written[b]]
+                if self.mesh.sizes[a] == self.mesh.sizes[b] and any(isinstance(placement, Shard) for placement in pair):
+                    swapped = list(written)
+                    swapped[a], swapped[b] = written[b], written[a]
+                    if tuple(swapped) in self.written[target]:
+                        return True
+        return False
 
     @cached_property
     def moves(self) -> dict[Lie, list[Move]]:
         """Every move from every layout."""
         return {
             source: [
-                move for target in self.written if (move := self.move(source, target)) and not (self.silent and move.bytes)
+                move
+                for target in self.written
+                if (move := self.move(source, target)) and not (self.silent and move.bytes)
             ]
             for source in self.written
         }
@@ -224,16 +284,17 @@ class Space:
     def paths(self, source: Lie) -> dict[Lie, Path]:
         """Return the first path to every layout that can be reached (Bellman-Ford)."""
         if source not in self._paths:
-            rank = {lies: index for index, lies in enumerate(self.written)}
-            best, changed = {source: Path(0, 0, 0, (), ())}, {source}
+            best, changed = {source: Path(0, 0, 0, 0, (), ())}, {source}
             while changed:
-                longer = [(best[here], move) for here in changed for move in self.moves[here]]
+                longer = [
+                    (move.target, best[here].then(move, self.rank[move.target]))
+                    for here in changed
+                    for move in self.moves[here]
+                ]
                 changed = set()
-                for path, move in longer:
-                    order = (*path.order, (move.axes, rank[move.target]))
-                    new = Path(path.time + move.time, path.count + 1, path.bytes + move.bytes, order, (*path.moves, move))
-                    if move.target not in best or new[:4] < best[move.target][:4]:
-                        best[move.target] = new
-                        changed.add(move.target)
+                for there, path in longer:
+                    if there not in best or path[:-1] < best[there][:-1]:
+                        best[there] = path
+                        changed.add(there)
             self._paths[source] = best
         return self._paths[source]

@@ -1,0 +1,164 @@
+"""The executable meaning of what a plan may choose: section 2 of docs/semantics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+from ops.bind import BoundRule, Row
+from ops.placement import PARTIAL_KINDS, Partial, Placement, Replicate, Shard, parse_placement
+from ops.run import Cut as FactorCut
+from solver.graph import Graph
+from solver.mesh import Mesh
+from solver.parts import bind_refined, refine
+from solver.reference_layout import Lie, Space, lie
+
+Pins: TypeAlias = Mapping[str, str | Mapping[str, str | Placement]]
+
+
+class Choice(NamedTuple):
+    """One row per mesh axis for one op, and so the needed layout of each use and the made layout of each result."""
+
+    node: str
+    rows: tuple[Row, ...]
+    needed: dict[str, Lie]
+    made: dict[str, Lie]
+
+
+class Task:
+    """A graph on a mesh with a person's wishes: what plans there are.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    pins : mapping, optional
+        A tensor, or a use ``op/operand`` -> ``"dp=S(0),tp=R"`` or ``{"dp": Shard(0)}``.
+    communication : str, optional
+        ``any``, ``none`` or ``frozen``.
+    capabilities : frozenset of str, optional
+
+    Raises
+    ------
+    KeyError, ValueError
+        For a pin on what is not there. Wishes are read carefully elsewhere (`solver.problem`).
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        pins: Pins | None = None,
+        communication: str = "any",
+        capabilities: frozenset[str] = frozenset({"masked_lookup"}),
+    ) -> None:
+        self.graph, self.mesh, self.communication = graph, mesh, communication
+        self.uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
+        self.pins = {name: _read_pin(wish, mesh) for name, wish in (pins or {}).items()}
+        if unknown := self.pins.keys() - graph.tensors.keys() - self.uses.keys():
+            raise KeyError(f"pins on {sorted(unknown)}, which are no tensors and no uses of {graph.name!r}")
+        self.parts = refine(graph).parts
+        self.bound: Mapping[str, BoundRule] = bind_refined(graph, self.parts, frozenset(capabilities))
+        produced = {factor.kind for bound in self.bound.values() for factor in bound.factors.values()}
+        pinned = {p.kind for pin in self.pins.values() for p in pin.values() if isinstance(p, Partial)}
+        self.kinds = [kind for kind in PARTIAL_KINDS if kind in {"sum"} | produced | pinned]
+        self._spaces: dict[Any, Space] = {}
+
+    def space(self, tensor: str) -> Space:
+        """Return the layouts of a tensor and the reshards between them."""
+        fact = self.graph.tensors[tensor]
+        key = fact.shape, fact.itemsize, self.parts[tensor]
+        if key not in self._spaces:
+            self._spaces[key] = Space(*key, self.mesh, self.kinds, silent=self.communication == "none")
+        return self._spaces[key]
+
+    def meeting(self, name: str, tensor: str) -> list[Lie]:
+        """Return the layouts of a tensor that meet the pin on a tensor or use."""
+        pin = {axis: p for axis, p in self.pins.get(name, {}).items() if self.mesh.sizes[axis] > 1}
+        ways = self.space(tensor).written.items()
+        return [
+            lies for lies, written in ways if any(all(way[axis] == p for axis, p in pin.items()) for way in written)
+        ]
+
+    def storages(self, source: str) -> list[Lie]:
+        """Return the layouts in which a source may be stored."""
+        everywhere = [lies for lies in self.meeting(source, source) if not any(isinstance(p, Partial) for p in lies)]
+        constant = self.graph.tensors[source].role == "constant"
+        return [
+            lies
+            for lies in everywhere
+            if not constant or self.space(source).elements(lies) == prod(self.space(source).shape)
+        ]
+
+    def holdings(self, tensor: str, made: Lie) -> list[Lie]:
+        """Return the held layouts that a tensor may have."""
+        source = self.graph.tensors[tensor].producer is None
+        allowed = list(self.space(tensor).written) if source else self.meeting(tensor, tensor)
+        return [held for held in allowed if held == made or self.communication != "frozen"]
+
+    def deliveries(self, tensor: str) -> list[Lie]:
+        """Return the layouts in which a graph output may leave."""
+        pin = self.pins.get(tensor, {})
+        return [
+            lies
+            for lies in self.space(tensor).written
+            if all(not isinstance(p, Partial) or pin.get(axis) == p for axis, p in enumerate(lies))
+        ]
+
+    def choices(self, node: str) -> Iterator[Choice]:
+        """Yield the rows of an op that go together."""
+        bound = self.bound[node]
+        offered = [
+            [row for row in bound.rows if self._offered(bound, row)] if n > 1 else bound.rows[:1]
+            for n in self.mesh.sizes
+        ]
+        for rows in product(*offered):
+            if any(factor_lies(bound, rows, factor, self.mesh.sizes) is None for factor in bound.factors):
+                continue
+            needed = {
+                use.name: self._lies(use.tensor, [row.operands[use.slot] for row in rows])
+                for use in self.graph.operand_uses(node)
+            }
+            made = {
+                tensor: self._lies(tensor, [row.results[slot] for row in rows])
+                for slot, tensor in enumerate(self.graph.nodes[node].results)
+            }
+            legal = {name: lies for name, lies in (needed | made).items() if lies is not None}
+            if len(legal) == len(needed) + len(made) and all(
+                legal[name] in self.meeting(name, self.uses[name].tensor) for name in needed if name in self.pins
+            ):
+                yield Choice(node, rows, {name: legal[name] for name in needed}, {name: legal[name] for name in made})
+
+    def _offered(self, bound: BoundRule, row: Row) -> bool:
+        kind = bound.factors[row.cut[0]].kind if row.cut else "pass"
+        if kind == "halo":
+            raise ValueError(
+                "the reference does not price the exchange of borders: leave out the capability halo_exchange"
+            )
+        return kind != "synced" or self.communication != "none"
+
+    def _lies(self, tensor: str, placed: Sequence[Placement | None]) -> Lie | None:
+        lies = lie([placement for placement in placed if placement is not None], self.parts[tensor], self.mesh.sizes)
+        return lies if lies in self.space(tensor).written else None
+
+
+def factor_lies(bound: BoundRule, rows: Sequence[Row], factor: str, sizes: Sequence[int]) -> Lie | None:
+    """Return how the mesh axes that cut a factor cut it, None where they do not divide it."""
+    cuts = [row.cut[1] if row.cut and row.cut[0] == factor else None for row in rows]
+    parts = bound.factors[factor].parts
+    return lie([Replicate() if part is None else Shard(0, part) for part in cuts], (parts,), sizes)
+
+
+def factor_cuts(task: Task, choice: Choice, device: Sequence[int]) -> list[FactorCut]:
+    """Return what the mesh axes cut of an op, seen from one device."""
+    axes = enumerate(zip(choice.rows, task.mesh.sizes, strict=True))
+    return [FactorCut(*row.cut, n, device[axis]) for axis, (row, n) in axes if row.cut and n > 1]
+
+
+def _read_pin(wish: str | Mapping[str, str | Placement], mesh: Mesh) -> dict[int, Placement]:
+    if isinstance(wish, str):
+        pieces = [piece.split("=", 1) for piece in wish.replace(",part=", ";part=").split(",")]
+        wish = {axis.strip(): placement.replace(";", ",") for axis, placement in pieces}
+    return {mesh.axis(axis): parse_placement(p) if isinstance(p, str) else p for axis, p in wish.items()}
