@@ -118,13 +118,19 @@ class Evaluation:
     def compute(self, node: str) -> int:
         """Return the compute time of an op in picoseconds."""
         graph_node = self.problem.graph.nodes[node]
-        dtypes = {use.operand: self.problem.graph.tensors[use.tensor].dtype for use in self.problem.graph.operand_uses(node)}
+        dtypes = {
+            use.operand: self.problem.graph.tensors[use.tensor].dtype for use in self.problem.graph.operand_uses(node)
+        }
         return compute_time(graph_node, self.problem.bound[node], self.rows(node), dtypes, self.problem.mesh)
 
     @cached_property
     def reshards(self) -> tuple[Reshard, ...]:
         """Every reshard of the plan, tensor by tensor in program order."""
         return tuple(reshard for tensor in self.problem.graph.tensors for reshard in self._of_tensor(tensor))
+
+    def table(self, tensor: str) -> ReshardTable:
+        """Return the prices between the layouts of a tensor."""
+        return table(self.problem, tensor)
 
     def source_of(self, tensor: str, target: Layout) -> Layout:
         """Return which of made and held a use that needs `target` reads: the nearer one, held where both are as near."""
@@ -167,8 +173,12 @@ class Evaluation:
         """Peak bytes per device, by liveness over the order of the graph."""
         graph = self.problem.graph
         own = [reshard for reshard in self.reshards if not reshard.shared]
-        copied = {reshard.tensor: self.bytes(reshard.tensor, reshard.target) for reshard in self.reshards if reshard.shared}
-        past = [(tensor, name) for tensor in copied for name, source, _ in self.reads(tensor) if source != self.held(tensor)]
+        copied = {
+            reshard.tensor: self.bytes(reshard.tensor, reshard.target) for reshard in self.reshards if reshard.shared
+        }
+        past = [
+            (tensor, name) for tensor in copied for name, source, _ in self.reads(tensor) if source != self.held(tensor)
+        ]
         return plan_memory(
             graph,
             Stored(

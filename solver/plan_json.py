@@ -61,7 +61,12 @@ def question(asked: Problem) -> dict[str, Any]:
         "graph": asked.graph.to_json(),
         "mesh": asked.mesh.to_json(),
         "pins": [
-            {"subject": pin.subject, "axis": asked.mesh.axes[pin.axis], "placement": str(pin.placement), "source": pin.source}
+            {
+                "subject": pin.subject,
+                "axis": asked.mesh.axes[pin.axis],
+                "placement": str(pin.placement),
+                "source": pin.source,
+            }
             for pin in asked.pins
         ],
         "communication": asked.communication,
@@ -76,7 +81,9 @@ def consequences(found: Evaluation) -> dict[str, Any]:
     return {
         "made": {tensor: layout_text(found.made(tensor)) for tensor in graph.tensors},
         "held": {tensor: layout_text(found.held(tensor)) for tensor in graph.tensors},
-        "needed": {use.name: layout_text(found.needed(use)) for node in graph.nodes for use in graph.operand_uses(node)},
+        "needed": {
+            use.name: layout_text(found.needed(use)) for node in graph.nodes for use in graph.operand_uses(node)
+        },
         "delivered": {tensor: layout_text(found.delivered(tensor)) for tensor in graph.outputs},
         "compute": {node: found.compute(node) for node in graph.nodes},
         "reshards": [reshard_json(reshard, found.problem) for reshard in found.reshards],

@@ -13,12 +13,12 @@ from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, Plac
 from solver.graph import Graph, Tensor, Use
 from solver.layout import canonical, legal_layouts, raw_layouts
 from solver.mesh import Mesh
-from solver.parts import Refinement, node_factor_parts, refine
+from solver.parts import Refinement, bind_refined, refine
 
 COMMUNICATION = ("any", "none", "frozen")
-CAPABILITIES = frozenset({"masked_lookup", "parallel_softmax"})
+CAPABILITIES = frozenset({"masked_lookup"})
 """What the program can run beyond plain local ops."""
-DEFAULT_CAPABILITIES = frozenset({"masked_lookup"})
+DEFAULT_CAPABILITIES = CAPABILITIES
 
 
 class ProblemError(ValueError):
@@ -180,14 +180,13 @@ def problem(
     if communication not in COMMUNICATION:
         raise ProblemError(f"communication={communication!r}: choose from {', '.join(COMMUNICATION)}")
     if unknown := set(capabilities) - CAPABILITIES:
-        raise ProblemError(f"capability {sorted(unknown)[0]!r} is unknown: choose from {', '.join(sorted(CAPABILITIES))}")
+        raise ProblemError(
+            f"capability {sorted(unknown)[0]!r} is unknown: choose from {', '.join(sorted(CAPABILITIES))}"
+        )
     refinement = refine(graph)
     read = tuple(_read_pins(graph, mesh, refinement, pins or {}))
-    offered = frozenset(capabilities) if communication == "any" else frozenset(capabilities) - {"parallel_softmax"}
-    bound = {
-        name: graph.bind(name, node_factor_parts(node, graph.bind(name), refinement.parts), offered)
-        for name, node in graph.nodes.items()
-    }
+    offered = frozenset(capabilities)
+    bound = bind_refined(graph, refinement.parts, offered)
     return Problem(graph, mesh, (), communication, offered, bound, refinement, ()).with_pins(read)
 
 

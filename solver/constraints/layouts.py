@@ -7,8 +7,9 @@ from itertools import combinations, product
 from math import prod
 
 from ops.placement import Layout, Partial, Placement, Replicate, Shard
+from solver.constraints.reason import Reason
 from solver.constraints.variables import Clauses, negation
-from solver.layout import legal, placements, raw_layouts
+from solver.layout import placements, raw_layouts, why_illegal
 from solver.problem import Problem
 
 Place = tuple[Hashable, ...]
@@ -36,12 +37,15 @@ def free_layout(clauses: Clauses, problem: Problem, tensor: str, place: Place, *
     for axis, size in enumerate(problem.mesh.sizes):
         offered = options if size > 1 else [Replicate()]
         clauses.exactly_one([clauses.symbol(*place, axis, label) for label in offered])
-    for clash in _illegal(problem, tensor, options):
+    for clash, why in _illegal(problem, tensor, options):
+        clauses.under(Reason("divisibility", tensor, f"{tensor!r}: {why}"))
         clauses.clause(*(negation(clauses.symbol(*place, axis, label)) for axis, label in clash))
 
 
-def _illegal(problem: Problem, tensor: str, options: Sequence[Placement]) -> Iterator[tuple[tuple[int, Placement], ...]]:
-    """Yield the smallest sets of (mesh axis, placement) that no legal layout has together."""
+def _illegal(
+    problem: Problem, tensor: str, options: Sequence[Placement]
+) -> Iterator[tuple[list[tuple[int, Placement]], str]]:
+    """Yield the smallest sets of (mesh axis, placement) that no legal layout has together, and why."""
     sizes = problem.mesh.sizes
     shape, parts = problem.graph.tensors[tensor].shape, problem.parts(tensor)
     axes = [axis for axis, size in enumerate(sizes) if size > 1]
@@ -52,10 +56,12 @@ def _illegal(problem: Problem, tensor: str, options: Sequence[Placement]) -> Ite
                 clash = frozenset(zip(chosen, picked, strict=True))
                 if not _may_clash(picked) or any(known <= clash for known in found):
                     continue
-                layout = [Replicate() if axis not in chosen else picked[chosen.index(axis)] for axis in range(len(sizes))]
-                if not legal(layout, shape, parts, sizes):
+                layout = [
+                    Replicate() if axis not in chosen else picked[chosen.index(axis)] for axis in range(len(sizes))
+                ]
+                if why := why_illegal(layout, shape, parts, sizes, problem.mesh.axes):
                     found.append(clash)
-                    yield tuple(sorted(clash, key=lambda item: item[0]))
+                    yield sorted(clash, key=lambda item: item[0]), why
 
 
 def _may_clash(picked: Sequence[Placement]) -> bool:

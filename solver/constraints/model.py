@@ -32,7 +32,9 @@ def whole_graph(problem: Problem) -> Clauses:
     for tensor in problem.graph.tensors.values():
         if tensor.producer is None:
             place = ("held", tensor.name)
-            clauses.under(Reason("storage", tensor.name, f"{tensor.role} {tensor.name!r} is stored without partial sums"))
+            clauses.under(
+                Reason("storage", tensor.name, f"{tensor.role} {tensor.name!r} is stored without partial sums")
+            )
             if tensor.role == "constant":
                 fixed(clauses, place, (Replicate(),) * len(problem.mesh.sizes))
             else:
@@ -76,4 +78,3 @@ def read_choice(clauses: Clauses, problem: Problem, true: Iterable[str]) -> Choi
     chosen = {node: tuple(by_axis[axis] for axis in sorted(by_axis)) for node, by_axis in rows.items()}
     copies = {tensor: layout for tensor, layout in layouts.items() if tensor not in stored}
     return Choice(chosen, stored, copies)
-

@@ -59,8 +59,12 @@ def _imply(clauses: Clauses, problem: Problem, node: str, axis: int, k: int, row
 def _one_placement(clauses: Clauses, problem: Problem, node: str) -> None:
     """Demand one placement per mesh axis of each result and use."""
     bound = problem.bound[node]
-    columns = [(("needed", node, slot), [row.operands[slot] for row in bound.rows]) for slot in range(len(bound.operands))]
-    columns += [(("made", t), [row.results[i] for row in bound.rows]) for i, t in enumerate(problem.graph.nodes[node].results)]
+    columns = [
+        (("needed", node, slot), [row.operands[slot] for row in bound.rows]) for slot in range(len(bound.operands))
+    ]
+    columns += [
+        (("made", t), [row.results[i] for row in bound.rows]) for i, t in enumerate(problem.graph.nodes[node].results)
+    ]
     for place, placements in columns:
         for axis in range(len(problem.mesh.sizes)):
             literals = [clauses.known(*place, axis, p) for p in dict.fromkeys(placements)]
@@ -85,7 +89,9 @@ def _add_divisibility(clauses: Clauses, problem: Problem, node: str, offered: li
             clauses.clause(*(negation(clauses.symbol("cut", node, axis, factor, part)) for axis, part in clash))
 
 
-def _indivisible(bound: BoundRule, factor: str, parts: list[int], sizes: tuple[int, ...]) -> Iterator[list[tuple[int, int]]]:
+def _indivisible(
+    bound: BoundRule, factor: str, parts: list[int], sizes: tuple[int, ...]
+) -> Iterator[list[tuple[int, int]]]:
     """Yield the smallest sets of (mesh axis, part) that cannot cut a factor together."""
     found: list[set[tuple[int, int]]] = []
     axes = [axis for axis, size in enumerate(sizes) if size > 1]

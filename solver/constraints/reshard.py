@@ -83,7 +83,8 @@ def _local_only(clauses: Clauses, problem: Problem, tensor: str) -> None:
     targets = _targets(problem, tensor)
     at_source = whole_layouts(clauses, problem, tensor, source)
     reachable = {
-        layout: {prices.layouts[n] for n in (prices.time[prices.index[layout]] < INF).nonzero()[0]} for layout in at_source
+        layout: {prices.layouts[n] for n in (prices.time[prices.index[layout]] < INF).nonzero()[0]}
+        for layout in at_source
     }
     for target in targets:
         at_target = whole_layouts(clauses, problem, tensor, target)

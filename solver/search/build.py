@@ -155,7 +155,9 @@ class _Builder:
             allowed = None
         else:
             made = np.unique(self.joint_of(fact.producer).results[fact.slot])
-            allowed = None if held_by_pin is None else np.array(sorted(index[layout] for layout in held_by_pin), np.int32)
+            allowed = (
+                None if held_by_pin is None else np.array(sorted(index[layout] for layout in held_by_pin), np.int32)
+            )
         delivery = self._delivery(tensor) if tensor in problem.graph.outputs else None
         needs = [np.unique(self.joint_of(use.op).operands[use.slot]) for use in problem.uses[tensor]]
         frozen = problem.communication == "frozen"
@@ -209,7 +211,9 @@ class _Builder:
     def _add_made(self, node: str, slot: int, tensor: str) -> None:
         tail, head = self.position["op", node], self.position["tensor", tensor]
         same = self.identity(len(self.problem.layouts(tensor)))
-        self.edges.append(Edge(f"made:{tensor}", tail, head, same, self._made_columns(node, slot), self.pairs[tensor].made))
+        self.edges.append(
+            Edge(f"made:{tensor}", tail, head, same, self._made_columns(node, slot), self.pairs[tensor].made)
+        )
 
     def _made_columns(self, node: str, slot: int) -> IdArray:
         made = self.joint[node].results[slot][self.kept[node]]

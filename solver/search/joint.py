@@ -55,7 +55,9 @@ class JointTable:
         facts = [problem.graph.tensors[tensor] for tensor in tensors]
         key = (id(bound), node.op, tuple((fact.dtype, problem.parts(fact.name)) for fact in facts))
         if key not in self._made:
-            self._made[key] = self._make(node, bound, {use.slot: use.tensor for use in uses}, {use.operand: use.tensor for use in uses})
+            self._made[key] = self._make(
+                node, bound, {use.slot: use.tensor for use in uses}, {use.operand: use.tensor for use in uses}
+            )
         return self._made[key]
 
     def layout_index(self, tensor: str) -> dict[Layout, int]:
@@ -70,10 +72,12 @@ class JointTable:
         choices = np.array(joint_choices(bound, problem), np.int64).reshape(-1, len(problem.mesh.sizes))
         dtypes = {operand: problem.graph.tensors[tensor].dtype for operand, tensor in named.items()}
         operands = {
-            slot: self._column(tensor, [row.operands[slot] for row in bound.rows], choices) for slot, tensor in slots.items()
+            slot: self._column(tensor, [row.operands[slot] for row in bound.rows], choices)
+            for slot, tensor in slots.items()
         }
         results = tuple(
-            self._column(tensor, [row.results[slot] for row in bound.rows], choices) for slot, tensor in enumerate(node.results)
+            self._column(tensor, [row.results[slot] for row in bound.rows], choices)
+            for slot, tensor in enumerate(node.results)
         )
         return JointRows(choices, operands, results, compute_times(node, bound, choices, dtypes, problem.mesh))
 
@@ -84,7 +88,9 @@ class JointTable:
         of_row = np.array([labels[p] for p in placed if p is not None], np.int64)
         written = list(labels)
         combinations, back = np.unique(of_row[choices], axis=0, return_inverse=True)
-        found = [index[self.problem.canonical(tensor, [written[i] for i in combination])] for combination in combinations]
+        found = [
+            index[self.problem.canonical(tensor, [written[i] for i in combination])] for combination in combinations
+        ]
         return np.array(found, np.int32)[back.reshape(-1)]
 
 

@@ -1,0 +1,78 @@
+"""An irreducible set of a person's own wishes that cannot hold together, and the rules that make it so."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from solver.constraints.check import Checker
+from solver.constraints.reason import Reason
+from solver.constraints.variables import Clauses
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Why a model is infeasible.
+
+    Parameters
+    ----------
+    chosen : tuple of Reason
+        Wishes that cannot hold together; none where the graph has no plan on the mesh at all.
+    support : tuple of Reason
+        Rules and sizes that, with them, have no solution.
+    minimal : bool
+        Whether each chosen reason is proved to be needed.
+    """
+
+    chosen: tuple[Reason, ...]
+    support: tuple[Reason, ...]
+    minimal: bool
+
+
+def find_core(clauses: Clauses, checker: Checker, first: tuple[int, ...], seconds: float = 10.0) -> Core:
+    """Shrink a core by deletion: first over what the person chose, with all rules hard, then over the rules.
+
+    Parameters
+    ----------
+    clauses : Clauses
+    checker : Checker
+    first : tuple of int
+        A core to start from.
+    seconds : float, optional
+        After this time what is left is returned, and not called minimal.
+
+    Returns
+    -------
+    Core
+
+    Notes
+    -----
+    A member is left out where the rest alone is unsatisfiable; each answer's own core cuts the rest down further
+    (clause-set refinement, Marques-Silva and Lynce, SAT 2011).
+    """
+    deadline = time.monotonic() + seconds
+    rules = {i for i, reason in enumerate(clauses.reasons) if not reason.chosen}
+    chosen, minimal = _shrink(checker, [i for i in first if i not in rules], rules, deadline)
+    answer = checker.check([*chosen, *rules], max(0.001, deadline - time.monotonic()))
+    support = [i for i in (answer.core if answer.status == "unsat" else first) if i in rules]
+    support, _ = _shrink(checker, support, set(chosen), deadline)
+    return Core(tuple(clauses.reasons[i] for i in chosen), tuple(clauses.reasons[i] for i in support), minimal)
+
+
+def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: float) -> tuple[list[int], bool]:
+    """Return an unsatisfiable part of the members, with the hard ones, and whether each of it is proved to be needed."""
+    kept: list[int] = []
+    waiting = list(members)
+    proved = True
+    while waiting:
+        candidate = waiting.pop(0)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return kept + [candidate, *waiting], False
+        answer = checker.check([*kept, *waiting, *hard], left)
+        if answer.status == "unsat":
+            waiting = [member for member in waiting if member in answer.core]
+        else:
+            proved = proved and answer.status == "sat"
+            kept.append(candidate)
+    return kept, proved

@@ -1,0 +1,172 @@
+"""From a question to a plan: feasibility first, then the bound and the incumbent, then Z3's decision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
+from solver.constraints.reason import Reason
+from solver.constraints.variables import Clauses
+from solver.explain.core import find_core
+from solver.graph import Graph
+from solver.mesh import Mesh
+from solver.plan import Explanation, Fact, Plan
+from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
+from solver.search.branch import Progress, Report, solve
+from solver.search.build import build
+from solver.search.certify import certificate
+from solver.search.smt import decide
+
+OnProgress = Callable[[str, Progress | None], bool | None]
+"""Called with the stage and, during the search, how far it is; the search stops when it returns True."""
+
+
+def plan(
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    pins: Mapping[str, Any] | None = None,
+    communication: str = "any",
+    objective: str = "time",
+    memory: int | str | None = None,
+    constraints: Sequence[Any] = (),
+    policy: Sequence[Any] = (),
+    capabilities: frozenset[str] = DEFAULT_CAPABILITIES,
+    overlap: Mapping[str, float] | None = None,
+    timeout: float = 60.0,
+    gap: float = 0.0,
+    progress: OnProgress | None = None,
+) -> Plan:
+    """Find a plan of least time for a graph on a mesh, and prove it.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    pins : mapping, optional
+        Tensor, glob or ``op/operand`` -> placements: ``{"x": {"dp": Shard(0)}, "*.weight": "tp=S(1)"}``.
+    communication : str, optional
+        ``any``, ``none`` (no byte leaves a device) or ``frozen`` (nothing is resharded).
+    objective : str, optional
+        ``time``: least compute and communication time.
+    memory, constraints, policy, overlap : optional
+        Not planned with yet: anything but the default is refused.
+    capabilities : frozenset of str, optional
+        What the runtime can do.
+    timeout : float, optional
+        Seconds.
+    gap : float, optional
+        The fraction of the cost by which the proved bound may stay below it.
+    progress : callable, optional
+        Called with the name of the stage and, during the search, a `Progress`; return True to stop early.
+
+    Returns
+    -------
+    Plan
+        With status ``optimal``, ``feasible`` (and its gap), ``infeasible`` (and why) or ``unknown``.
+
+    Raises
+    ------
+    ValueError
+        Where a wish names nothing in the graph or mesh, cannot be read, or is not planned with yet.
+    """
+    _refuse_what_is_missing(objective, memory, constraints, policy, overlap)
+    clock = _Clock(timeout, progress)
+    clock.stage("constraints")
+    asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities)
+    clauses = whole_graph(asked)
+    checker = Checker(clauses)
+    clock.stage("feasibility")
+    verdict = checker.check(seconds=clock.left())
+    if verdict.status == "unsat":
+        clock.stage("explanation")
+        told = explanation(clauses, checker, verdict.core, max(1.0, clock.left()))
+        return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
+    if verdict.status == "unknown":
+        return Plan(asked, "unknown", stages=clock.stages())
+    return _optimise(asked, gap, clock)
+
+
+def _optimise(asked: Problem, gap: float, clock: _Clock) -> Plan:
+    clock.stage("network")
+    built = build(asked)
+    clock.stage("bound")
+    found = solve(built.network, clock.left(), gap, clock.report)
+    if found.assignment is None:
+        return Plan(asked, "unknown", stages=clock.stages())
+    clock.stage("decision")
+    decision = decide(built, found, clock.left())
+    clock.stage("certificate")
+    proved = certificate(built, found.tree)
+    status = "optimal" if decision.cost <= max(found.bound, decision.bound) else "feasible"
+    return Plan(
+        asked,
+        status,  # type: ignore[arg-type]
+        decision.choice,
+        proved,
+        found.bound,
+        max(found.bound, decision.bound),
+        "certificate+z3" if decision.bound > found.bound else "certificate",
+        stages=clock.stages(),
+    )
+
+
+def explanation(clauses: Clauses, checker: Checker, core: tuple[int, ...], seconds: float) -> Explanation:
+    """Return why a model is infeasible, as it is kept with a plan."""
+    found = find_core(clauses, checker, core, seconds)
+    return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal)
+
+
+def _fact(reason: Reason) -> Fact:
+    return Fact(reason.kind, reason.subject, reason.text, reason.source)
+
+
+def _refuse_what_is_missing(objective: str, memory: Any, constraints: Any, policy: Any, overlap: Any) -> None:
+    if objective != "time":
+        raise ProblemError(f"objective={objective!r} cannot be planned with yet: only 'time' can")
+    for name, value in (("memory", memory), ("constraints", constraints), ("policy", policy), ("overlap", overlap)):
+        if value:
+            raise ProblemError(f"{name}={value!r} cannot be planned with yet: leave it out")
+
+
+class _Clock:
+    """The time of each stage, and what is left."""
+
+    def __init__(self, timeout: float, progress: OnProgress | None) -> None:
+        if not timeout >= 0:
+            raise ProblemError(f"timeout={timeout!r}: give seconds, 0 or more")
+        self._end = time.monotonic() + timeout
+        self._progress = progress
+        self._stages: dict[str, float] = {}
+        self._now: tuple[str, float] | None = None
+
+    def stage(self, name: str) -> None:
+        """End the stage that runs and begin another."""
+        self._close()
+        self._now = name, time.monotonic()
+        if self._progress is not None:
+            self._progress(name, None)
+
+    def stages(self) -> dict[str, float]:
+        """Return the seconds of each stage."""
+        self._close()
+        return self._stages
+
+    def left(self) -> float:
+        """Return the seconds left, never less than a moment."""
+        return max(0.001, self._end - time.monotonic())
+
+    @property
+    def report(self) -> Report | None:
+        """The progress callback of the search."""
+        progress = self._progress
+        return None if progress is None else lambda state: progress("bound", state)
+
+    def _close(self) -> None:
+        if self._now is not None:
+            name, begin = self._now
+            self._stages[name] = self._stages.get(name, 0.0) + time.monotonic() - begin
+            self._now = None

@@ -1,0 +1,153 @@
+"""Seeded values for the sources of a graph, and the unsharded run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.op import Kernel
+from ops.registry import rule_for
+from solver.graph import Graph, Node, Tensor, flat
+
+Array: TypeAlias = NDArray[Any]
+_ANY_INDEX = 2
+"""Integers that no op reads as an index are below this."""
+
+
+def random_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    """Draw values for every input, parameter and state; constants keep theirs.
+
+    Parameters
+    ----------
+    graph : Graph
+    seed : int, optional
+
+    Returns
+    -------
+    dict
+        Name -> array. Floating tensors are normal, in float64, those of two dims and more divided by the root of their
+        fan-in, so that no activation runs away; what an op needs positive is positive; an integer tensor that is
+        read as an index stays below what it indexes.
+    """
+    values: dict[str, Array] = {}
+    for index, tensor in enumerate(t for t in graph.tensors.values() if t.producer is None):
+        rng = np.random.default_rng([seed, index])
+        values[tensor.name] = (
+            _fixed(tensor) if tensor.value is not None else _drawn(tensor, _domains(graph, tensor.name), rng)
+        )
+    return values
+
+
+def _fixed(tensor: Tensor) -> Array:
+    value = np.asarray(tensor.value)
+    return value.astype(np.float64) if _floating(tensor.dtype) else value
+
+
+def _floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _drawn(tensor: Tensor, domains: list[int | str], rng: np.random.Generator) -> Array:
+    if tensor.dtype == "bool":
+        return rng.random(tensor.shape) < 0.5
+    if not _floating(tensor.dtype):
+        below = min((size for size in domains if isinstance(size, int)), default=_ANY_INDEX)
+        return rng.integers(0, below, tensor.shape).astype(tensor.dtype)
+    drawn = rng.standard_normal(tensor.shape)
+    if "positive" in domains:
+        return np.abs(drawn) + 0.5
+    if len(tensor.shape) > 1 and tensor.role == "parameter":
+        drawn /= math.sqrt(max(1, math.prod(tensor.shape) // max(tensor.shape[0], tensor.shape[-1])))
+    return drawn
+
+
+def _domains(graph: Graph, tensor: str) -> list[int | str]:
+    """Return what the ops that read a tensor, directly or through ops that keep integers, demand of its values."""
+    found: list[int | str] = []
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        name = waiting.pop()
+        for use in graph.uses(name):
+            node = graph.nodes[use.op]
+            wanted = rule_for(node.op).domain.get(use.operand.split(".")[0])
+            if wanted == "positive":
+                found += ["positive"] if name == tensor else []
+            elif wanted is not None:
+                found.append(_size(graph, node, wanted))
+            elif not _floating(graph.tensors[name].dtype):
+                fresh = [r for r in node.results if r not in seen and not _floating(graph.tensors[r].dtype)]
+                seen.update(fresh)
+                waiting += fresh
+    return found
+
+
+def _size(graph: Graph, node: Node, factor: str) -> int:
+    return graph.bind(node.name).factors[factor].size
+
+
+def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Run a graph on one device.
+
+    Parameters
+    ----------
+    graph : Graph
+    values : mapping
+        Source -> array.
+
+    Returns
+    -------
+    dict
+        Graph output -> array. Everything else is dropped after its last use.
+    """
+    alive = {name: values[name] for name in graph.tensors if graph.tensors[name].producer is None}
+    dying = last_reads(graph)
+    for node in graph.nodes.values():
+        op = rule_for(node.op)
+        operands = [read(alive, names) for names in node.operands]
+        results = call(op.kernel, operands, op.full_attrs(node.attrs))
+        alive.update(zip(node.results, results, strict=True))
+        for name in dying.get(node.name, ()):
+            del alive[name]
+    return {name: alive[name] for name in graph.outputs}
+
+
+def last_reads(graph: Graph) -> dict[str, list[str]]:
+    """Return per op the tensors that nothing reads after it."""
+    last: dict[str, str] = {}
+    for node in graph.nodes.values():
+        for name in [*node.results, *(name for name in flat(node.operands) if name is not None)]:
+            last[name] = node.name
+    found: dict[str, list[str]] = {}
+    for name, node_name in last.items():
+        if name not in graph.outputs:
+            found.setdefault(node_name, []).append(name)
+    return found
+
+
+def read(alive: Mapping[str, Array], names: str | tuple[str, ...] | None) -> Any:
+    """Return the arrays of one operand: one, a list (variadic), or None (absent)."""
+    if names is None:
+        return None
+    return alive[names] if isinstance(names, str) else [alive[name] for name in names]
+
+
+def call(kernel: Kernel, operands: list[Any], attrs: Mapping[str, Any]) -> list[Array]:
+    """Run a kernel on one device and return its results as a list; one that reduces inside reduces over itself alone."""
+    made = kernel(*operands, **attrs)
+    if isinstance(made, Iterator):
+        made = _alone(made)
+    return [np.asarray(result) for result in (made if isinstance(made, tuple | list) else (made,))]
+
+
+def _alone(steps: Iterator[Any]) -> Any:
+    """Drive a kernel that asks for reductions: on one device each gives back what was handed over."""
+    asked = next(steps)
+    while True:
+        try:
+            asked = steps.send(asked[0])  # type: ignore[attr-defined]
+        except StopIteration as end:
+            return end.value
