@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -29,7 +29,10 @@ from solver.graph_values import (
     plain,
 )
 
-__all__ = ["Graph", "GraphError", "Node", "Tensor", "Use"]
+__all__ = ["Graph", "GraphError", "Node", "Tensor", "Use", "flat"]
+
+Signature: TypeAlias = tuple[Any, ...]
+"""An op, the shapes and dtypes of its operands, and its attributes: equal ops share a rule."""
 
 
 class Graph:
@@ -61,6 +64,8 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: dict[str, Node] = {}
         self.outputs: list[str] = []
+        self._signatures: dict[str, Signature] = {}
+        self._inferred: dict[Signature, tuple[BoundRule, tuple[str, ...]]] = {}
         self._bound: dict[tuple[Any, ...], BoundRule] = {}
         self._counts: dict[str, int] = {}
         self._uses: dict[str, list[Use]] = {}
@@ -145,8 +150,10 @@ class Graph:
             raise GraphError(f"{node}: {error}") from error
         given = {key: plain(value, f"attribute {key} of {node}") for key, value in attrs.items()}
         node = replace(node, operands=self._operand_names(node, operands), attrs=given)
-        bound, dtypes = self._infer(node)
+        signature = self._signature(node)
+        bound, dtypes = self._infer(node, signature)
         made = self._results(node, bound, dtypes)
+        self._signatures[name] = signature
         self._add_node(replace(node, results=tuple(tensor.name for tensor in made)), bound, made)
         return made[0] if len(made) == 1 else made
 
@@ -198,7 +205,16 @@ class Graph:
         capabilities : frozenset of str, optional
             What the runtime can do; rows that need more are left out. None leaves all.
         """
-        return self._bind(self.nodes[node], factor_parts or {}, capabilities)
+        signature = self._signatures[node]
+        if not factor_parts and capabilities is None:
+            return self._inferred[signature][0]
+        key = (signature, tuple(sorted((factor_parts or {}).items())), capabilities)
+        if key not in self._bound:
+            bound = self._bind(self.nodes[node], factor_parts or {})
+            if capabilities is not None:
+                bound = replace(bound, rows=tuple(row for row in bound.rows if row.needs <= capabilities))
+            self._bound[key] = bound
+        return self._bound[key]
 
     def validate(self) -> None:
         """Hold the graph against what building alone cannot see.
@@ -260,15 +276,28 @@ class Graph:
             self._add_tensor(tensor)
             self.digraph.add_edge(key, ("tensor", tensor.name), key=tensor.slot, payload=tensor.slot)
 
-    def _infer(self, node: Node) -> tuple[BoundRule, tuple[str, ...]]:
-        """Bind a new node and find the dtypes of its results."""
-        try:
-            bound = self._bind(node, {}, None)
-            dtypes = rule_for(node.op).infer_dtypes(self._per_operand(node, _dtype), node.attrs, len(bound.results))
-        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-            given = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
-            raise GraphError(f"{node} does not fit {given or 'no operands'}: {_told(error)}") from error
-        return bound, dtypes
+    def _signature(self, node: Node) -> Signature:
+        """Return all that an op's rule and results depend on."""
+
+        def fact(name: str) -> tuple[Shape, str]:
+            return self.tensors[name].shape, self.tensors[name].dtype
+
+        facts = tuple(
+            tuple(map(fact, names)) if isinstance(names, tuple) else names and fact(names) for names in node.operands
+        )
+        return node.op, facts, frozen(node.attrs)
+
+    def _infer(self, node: Node, signature: Signature) -> tuple[BoundRule, tuple[str, ...]]:
+        """Bind a new node without parts, and find the dtypes of its results."""
+        if signature not in self._inferred:
+            try:
+                bound = self._bind(node, {})
+                dtypes = rule_for(node.op).infer_dtypes(self._per_operand(node, _dtype), node.attrs, len(bound.results))
+            except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+                given = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
+                raise GraphError(f"{node} does not fit {given or 'no operands'}: {_told(error)}") from error
+            self._inferred[signature] = bound, dtypes
+        return self._inferred[signature]
 
     def _results(self, node: Node, bound: BoundRule, dtypes: Sequence[str]) -> tuple[Tensor, ...]:
         made = []
@@ -281,17 +310,9 @@ class Graph:
             )
         return tuple(made)
 
-    def _bind(
-        self, node: Node, factor_parts: Mapping[str, tuple[int, ...]], capabilities: frozenset[str] | None
-    ) -> BoundRule:
+    def _bind(self, node: Node, factor_parts: Mapping[str, tuple[int, ...]]) -> BoundRule:
         shapes, dtypes = self._per_operand(node, _shape), self._per_operand(node, _dtype)
-        key = (node.op, frozen(shapes), frozen(dtypes), frozen(node.attrs), frozen(factor_parts), capabilities)
-        if key not in self._bound:
-            bound = rule_for(node.op).bind(shapes, node.attrs, factor_parts, dtypes)
-            if capabilities is not None:
-                bound = replace(bound, rows=tuple(row for row in bound.rows if row.needs <= capabilities))
-            self._bound[key] = bound
-        return self._bound[key]
+        return rule_for(node.op).bind(shapes, node.attrs, factor_parts, dtypes)
 
     def _per_operand(self, node: Node, read: Callable[[Tensor], Any]) -> dict[str, Any]:
         """Return a fact of each operand by its name: one, a list, or None, as the operand is."""
@@ -320,7 +341,7 @@ class Graph:
             elif isinstance(given, list | tuple) and given:
                 names.append(tuple(self._own(one, where) for one in given))
             else:
-                raise GraphError(f"{where} is {given!r}: it takes a list of one or more tensors")
+                raise GraphError(f"{where} is {given}: it takes a list of one or more tensors")
         return tuple(names)
 
     def _own(self, tensor: Any, where: str) -> str:

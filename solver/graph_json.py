@@ -99,7 +99,7 @@ def _add_op(graph: Graph, item: Mapping[str, Any]) -> None:
         [graph.tensors[name] for name in names] if isinstance(names, tuple) else names and graph.tensors[names]
         for names in _operands(item)
     ]
-    module = item.get("module", "")
+    module = _field(item, "module", str, where) if "module" in item else ""
     made = graph.op(_field(item, "op", str, where), *operands, name=item["name"], module=module, **attrs)
     names = [tensor.name for tensor in (made if isinstance(made, tuple) else (made,))]
     if names != item["results"]:
@@ -127,16 +127,17 @@ def _ordered(items: Sequence[Any], graph: str) -> list[Mapping[str, Any]]:
             if name in maker:
                 raise GraphError(f"graph {graph!r} has two tensors named {name!r}")
             maker[name] = index
-    order = nx.DiGraph()
-    order.add_nodes_from(range(len(items)))
+    edges = []
     for index, item in enumerate(items):
         for read in flat(_operands(item)) if item["role"] == "op" else ():
             if read is not None and read not in maker:
                 raise GraphError(f"op {item['name']!r} reads {read!r}, which is no tensor of graph {graph!r}")
             if read is not None:
-                order.add_edge(maker[read], index)
-    if all(before < after for before, after in order.edges):
+                edges.append((maker[read], index))
+    if all(before < after for before, after in edges):
         return list(items)
+    order = nx.DiGraph(edges)
+    order.add_nodes_from(range(len(items)))
     try:
         return [items[index] for index in nx.lexicographical_topological_sort(order)]
     except nx.NetworkXUnfeasible:

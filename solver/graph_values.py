@@ -138,18 +138,20 @@ def flat(operands: Sequence[OperandNames]) -> list[str | None]:
 
 
 def frozen(value: Any) -> Any:
-    """Return a hashable stand-in for a plain value; ``1``, ``1.0`` and ``True`` stay apart.
+    """Return a hashable stand-in for a value that `plain` gave; ``1``, ``1.0`` and ``True`` stay apart.
 
     Examples
     --------
     >>> frozen({"axis": [0, 1]})
     (('axis', (<class 'list'>, 0, 1)),)
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return tuple((key, frozen(value[key])) for key in sorted(value))
     if isinstance(value, list | tuple):
         return (type(value), *map(frozen, value))
-    return (float, repr(value)) if isinstance(value, float) else (bool, value) if isinstance(value, bool) else value
+    if isinstance(value, float):
+        return float, repr(value)
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def plain(value: Any, where: str) -> Any:

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import networkx as nx
-
 from ops.bind import BoundRule, BoundTensor, Factor
 from ops.placement import PARTIAL_KINDS, Parts
 from solver.chains import Ask, Class, Equation, settle
@@ -166,6 +164,39 @@ class _Request:
     splits: tuple[_Split, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What a bound rule says about parts, the same for all ops that share it.
+
+    Parameters
+    ----------
+    ties : mapping
+        Factor -> the (slot, dim) that it holds alone and that must share their parts.
+    asks : tuple
+        Per unit its compound dims: (slot, dim, ((factor, size), ...)).
+    """
+
+    ties: Mapping[str, tuple[tuple[int, int], ...]]
+    asks: tuple[tuple[tuple[int, int, tuple[tuple[str, int], ...]], ...], ...]
+
+
+def _pattern(bound: BoundRule) -> _Pattern:
+    units = [unit for unit in _units(bound) if _asks(unit, bound)]
+    tied = {name for unit in units for name in unit if not _solid(bound.factors[name], bound)}
+    tied |= {name for name, factor in bound.factors.items() if _spreads(factor, bound)}
+    ties: dict[str, list[tuple[int, int]]] = {name: [] for name in bound.factors if name in tied}
+    asks: list[list[tuple[int, int, tuple[tuple[str, int], ...]]]] = [[] for _ in units]
+    for index, slot in enumerate((*bound.operands, *bound.results)):
+        for dim, names in enumerate(slot.dims if slot is not None else ()):
+            large = _large(names, bound)
+            if len(large) == 1 and large[0] in tied:
+                ties[large[0]].append((index, dim))
+            for unit, ask in zip(units, asks, strict=True):
+                if len(large) > 1 and large[0] in unit:
+                    ask.append((index, dim, tuple((name, bound.factors[name].size) for name in large)))
+    return _Pattern({name: tuple(places) for name, places in ties.items()}, tuple(map(tuple, asks)))
+
+
 class _Dims:
     """The dims of a graph, united where one factor of an op holds them."""
 
@@ -174,6 +205,7 @@ class _Dims:
         self._first: dict[str, Cell] = {}
         self._parent: list[Cell] = []
         self._asking: list[tuple[list[Equation], int, _Split]] = []
+        self._patterns: dict[int, _Pattern] = {}
         for tensor in graph.tensors.values():
             self._first[tensor.name] = len(self._parent)
             self._parent += range(len(self._parent), len(self._parent) + len(tensor.shape))
@@ -207,45 +239,32 @@ class _Dims:
         return None if cell is None else self.find(cell), size
 
     def _read(self, node: Node, bound: BoundRule) -> None:
-        slots = _slots(node, bound)
-        units = [unit for unit in _units(bound) if _asks(unit, bound)]
-        tied = {name for unit in units for name in unit if not _solid(bound.factors[name], bound)}
-        cells: dict[str, Cell] = {}
-        for tensor, slot in slots:
-            for dim, names in enumerate(slot.dims):
-                large = _large(names, bound)
-                if len(large) == 1 and (large[0] in tied or _spreads(bound.factors[large[0]], bound)):
-                    mine = self.cell(tensor, dim)
-                    self._unite(cells.setdefault(large[0], mine), mine)
-        for name in sorted(tied - cells.keys()):
-            cells[name] = len(self._parent)
-            self._parent.append(cells[name])
-        for unit in units:
-            self._ask(node, bound, slots, unit, cells)
+        if id(bound) not in self._patterns:
+            self._patterns[id(bound)] = _pattern(bound)
+        pattern = self._patterns[id(bound)]
+        names = [name or "" for name in (*flat(node.operands), *node.results)]
+        cells = {
+            factor: self._united([self.cell(names[slot], dim) for slot, dim in places])
+            for factor, places in pattern.ties.items()
+        }
+        for ask in pattern.asks:
+            equations = [
+                (self.cell(names[slot], dim), tuple((cells.get(factor), size) for factor, size in members))
+                for slot, dim, members in ask
+            ]
+            weight = max(self.graph.tensors[names[slot]].bytes for slot, _, _ in ask)
+            slot, dim, members = ask[0]
+            self._asking.append((equations, weight, _Split(node.name, names[slot], dim, tuple(n for _, n in members))))
 
-    def _ask(
-        self,
-        node: Node,
-        bound: BoundRule,
-        slots: Sequence[tuple[str, BoundTensor]],
-        unit: frozenset[str],
-        cells: Mapping[str, Cell],
-    ) -> None:
-        equations: list[Equation] = []
-        splits: list[_Split] = []
-        for tensor, slot in slots:
-            for dim, names in enumerate(slot.dims):
-                large = _large(names, bound)
-                if len(large) > 1 and large[0] in unit:
-                    sizes = tuple(bound.factors[name].size for name in large)
-                    equations.append((self.cell(tensor, dim), tuple(zip(map(cells.get, large), sizes, strict=True))))
-                    splits.append(_Split(node.name, tensor, dim, sizes))
-        weight = max(self.graph.tensors[split.tensor].bytes for split in splits)
-        self._asking.append((equations, weight, splits[0]))
-
-    def _unite(self, one: Cell, other: Cell) -> None:
-        first, second = sorted((self.find(one), self.find(other)))
-        self._parent[second] = first
+    def _united(self, cells: Sequence[Cell]) -> Cell:
+        """Unite the dims that hold one factor; a factor that stands in compound dims only gets a cell of its own."""
+        if not cells:
+            self._parent.append(len(self._parent))
+            return len(self._parent) - 1
+        for cell in cells[1:]:
+            first, second = sorted((self.find(cells[0]), self.find(cell)))
+            self._parent[second] = first
+        return cells[0]
 
 
 def _why(split: _Split, winner: _Split | None) -> str:
@@ -307,13 +326,11 @@ def _compound_dims(bound: BoundRule) -> list[list[str]]:
 
 def _units(bound: BoundRule) -> list[frozenset[str]]:
     """Return the sets of factors that compound dims join: their parts are found together or not at all."""
-    dims = _compound_dims(bound)
-    if not dims:
-        return []
-    joined = nx.Graph()
-    for names in dims:
-        nx.add_path(joined, names)
-    return [frozenset(unit) for unit in nx.connected_components(joined)]
+    units: list[frozenset[str]] = []
+    for names in _compound_dims(bound):
+        joined = [unit for unit in units if not unit.isdisjoint(names)]
+        units = [unit for unit in units if unit.isdisjoint(names)] + [frozenset(names).union(*joined)]
+    return units
 
 
 def _asks(unit: frozenset[str], bound: BoundRule) -> bool:
