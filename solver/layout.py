@@ -96,6 +96,29 @@ def spans(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -> di
     return {(dim, part): prod(parts[dim][part : ends.get((dim, part))]) for dim, part in labels}
 
 
+def cut_steps(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -> tuple[Label | None, ...]:
+    """Say what each mesh axis of a legal layout cuts, in numbers that do not depend on how the layout is spelled.
+
+    Returns
+    -------
+    tuple
+        Per mesh axis (dim, step), None where it cuts nothing: the device with coordinate c on a mesh axis of size n
+        holds the indices x of the dim with ``x // step % n == c``.
+
+    Examples
+    --------
+    >>> cut_steps((Shard(0), Partial("sum"), Shard(0, part=1)), ((4, 2),), (2, 2, 2))
+    ((0, 4), None, (0, 1))
+    """
+    found: list[Label | None] = [None] * len(sizes)
+    for (dim, part), axes in groups(layout, sizes).items():
+        step = prod(parts[dim][part:])
+        for axis in axes:
+            step //= sizes[axis]
+            found[axis] = dim, step
+    return tuple(found)
+
+
 def why_illegal(
     layout: Sequence[Placement],
     shape: Sequence[int],
@@ -164,11 +187,11 @@ def _indivisible(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]
     for (dim, part), span in spans(layout, parts, sizes).items():
         count = prod(sizes[axis] for axis in cut_by[dim, part])
         size = prod(parts[dim])
-        if size and not span % count:
+        if not span % count:
             continue
         where = f"dim {dim} of size {size}" if span == size else f"part {part} of dim {dim}, of size {span},"
         by = " times ".join(f"{names[axis]}={sizes[axis]}" for axis in cut_by[dim, part])
-        return f"{where} cannot be cut by {by}: " + (f"{count} does not divide {span}" if size else "it is empty")
+        return f"{where} cannot be cut by {by}: {count} does not divide {span}"
     return None
 
 
@@ -187,7 +210,8 @@ def canonical(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -
     """Give the one name of everything that puts the same data on every device as this legal layout.
 
     A group that follows a completely cut one, with all its mesh axes later, is the continuation of that cut and takes
-    its part; a part after parts of size 1 is called by the first of them; mesh axes of size 1 are R.
+    its part; a part after parts of size 1 is called by the first of them, and every part of an empty dim by its first;
+    mesh axes of size 1 are R.
 
     Parameters
     ----------
@@ -217,7 +241,8 @@ def canonical(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -
             cut *= prod(sizes[axis] for axis in axes)
         else:
             cut = prod(sizes[axis] for axis in axes)
-            while part and parts[dim][part - 1] == 1:
+            empty = 0 in parts[dim]
+            while part and (empty or parts[dim][part - 1] == 1):
                 part -= 1
             before = dim, part
         last = axes[-1]
@@ -437,6 +462,8 @@ def block(
         count = prod(sizes[axis] for axis in axes)
         # Earlier groups of this dim have shortened what is before this part; from here to the end it is still whole.
         whole = prod(parts[dim][part:])
+        if not array.shape[dim]:
+            continue
         before, after = array.shape[:dim], array.shape[dim + 1 :]
         outer = array.shape[dim] // whole
         split = np.reshape(array, (*before, outer, count, whole // count, *after))

@@ -8,8 +8,11 @@ is added or taken off, so that every move is one collective with equal blocks, o
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 from math import prod
 from typing import TypeAlias
 
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 from ops.placement import Layout, Partial, Parts, Placement, Shard
 from solver.cost.collectives import COLLECTIVES, KINDS, LOCAL, Price, slowest, transfer_time
 from solver.cost.hardware import Link
-from solver.layout import canonical, placements, raw_layouts
+from solver.layout import Label, canonical, cut_steps, placements, raw_layouts
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -62,11 +65,12 @@ class MoveClass:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The raw layouts of a class as arrays: row r, mesh axis a -> index of a placement."""
+    """The raw layouts of a class as arrays: row r, mesh axis a -> index of a placement; `named` rows are canonical."""
 
     placements: tuple[Placement, ...]
     raw: tuple[Layout, ...]
     layouts: tuple[Layout, ...]
+    named: tuple[int, ...]
     class_of: Ints
     codes: Ints
     keys: Ints
@@ -91,13 +95,14 @@ def geometry(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) -> Ge
     choices = placements(parts, kinds)
     raw = raw_layouts(parts, sizes, kinds)
     names = [canonical(layout, parts, sizes) for layout in raw]
-    layouts = tuple(layout for layout, name in zip(raw, names, strict=True) if layout == name)
+    named = tuple(row for row, name in enumerate(names) if raw[row] == name)
+    layouts = tuple(raw[row] for row in named)
     index = {layout: i for i, layout in enumerate(layouts)}
     code = {placement: i for i, placement in enumerate(choices)}
     codes = np.array([[code[p] for p in layout] for layout in raw], dtype=np.int64).reshape(len(raw), len(sizes))
     radix = np.array([len(choices) ** i for i in reversed(range(len(sizes)))], dtype=np.int64)
     class_of = np.array([index[name] for name in names], dtype=np.int64)
-    return Geometry(choices, raw, layouts, class_of, codes, codes @ radix, radix)
+    return Geometry(choices, raw, layouts, named, class_of, codes, codes @ radix, radix)
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ def all_moves(tensor: MoveClass) -> Moves:
     made = [maker.on_axis(axis) for axis, size in enumerate(tensor.sizes) if size > 1]
     if not tensor.local_only:
         made += [maker.swaps(a, b) for b in range(len(tensor.sizes)) for a in range(b) if tensor.sizes[a] > 1]
+        made += [maker.reorders(dim) for dim, split in enumerate(tensor.parts) if len(split) > 1]
     empty = np.zeros((6, 0), dtype=np.int64)
     moves = Moves(*np.concatenate([empty, *made], axis=1))
     return _best(moves, maker.geometry.class_of)
@@ -172,6 +178,8 @@ class _Maker:
         choices = self.geometry.placements
         self.is_shard = np.array([isinstance(p, Shard) for p in choices])
         self.dim = np.array([p.dim if isinstance(p, Shard) else -1 for p in choices], dtype=np.int64)
+        # Cuts that lie inside one another; those of an empty dim are all the same.
+        self.nests = np.array([isinstance(p, Shard) and 0 not in tensor.parts[p.dim] for p in choices])
         # Elements of a part, and of all dims and parts before it, by the placement that cuts it.
         flat = [(size, p) for size, p in zip([0, *(s for dim in tensor.parts for s in dim)], choices, strict=False)]
         self.ahead = np.array([prod(size for size, _ in flat[1:code]) for code in range(len(choices))], dtype=np.int64)
@@ -205,8 +213,8 @@ class _Maker:
         old = codes[source, axis]
         kind = self.kinds[old, new]
         later = codes[source, axis + 1 :]
-        inner = ~((later == old[:, None]) & self.is_shard[old][:, None]).any(axis=1)
-        inner &= ~((later == new[:, None]) & self.is_shard[new][:, None]).any(axis=1)
+        inner = ~((later == old[:, None]) & self.nests[old][:, None]).any(axis=1)
+        inner &= ~((later == new[:, None]) & self.nests[new][:, None]).any(axis=1)
         target = self.geometry.find(self.geometry.keys[source] + (new - old) * self.geometry.radix[axis])
         fits = (kind >= 0) & inner & (target >= 0)
         source, target, old, new, kind = (values[fits] for values in (source, target, old, new, kind))
@@ -264,10 +272,42 @@ class _Maker:
         for c in range(a + 1, b):  # in a group with one of the two, c changes its place in the order of the cut
             with_one = (codes[source, c] == first) | (codes[source, c] == second)
             bits |= (with_one & self.is_shard[codes[source, c]]).astype(np.int64) << c
+        return self._permutes(source, target, bits)
+
+    def reorders(self, dim: int) -> Ints:
+        """Change the order of the mesh axes that cut a dim, where the devices hold the same blocks as before."""
+        shapes = self.geometry
+        alike: dict[Hashable, list[int]] = defaultdict(list)
+        steps = {row: cut_steps(shapes.raw[row], self.tensor.parts, self.tensor.sizes) for row in shapes.named}
+        for row in shapes.named:
+            cut = [step is not None and step[0] == dim for step in steps[row]]
+            if sum(cut) > 1:
+                rest = tuple(None if cuts else placement for cuts, placement in zip(cut, shapes.raw[row], strict=True))
+                alike[rest, _pieces(steps[row], self.tensor.sizes, dim)].append(row)
+        pairs = [pair for rows in alike.values() for pair in permutations(rows, 2)]
+        source, target = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        changed = [[a for a, b in enumerate(steps[one]) if b != steps[other][a]] for one, other in pairs]
+        bits = np.array([sum(1 << axis for axis in axes) for axes in changed], dtype=np.int64)
+        return self._permutes(source, target, bits)
+
+    def _permutes(self, source: Ints, target: Ints, bits: Ints) -> Ints:
         prices = np.zeros((2, len(source)), dtype=np.int64)
         for mask in np.unique(bits):
             rows = np.flatnonzero(bits == mask)
             link = slowest([self.tensor.links[axis] for axis in axes_of(int(mask))])
             held = self.elements[source[rows]]
-            prices[:, rows] = self._prices("permute", link, self.tensor.sizes[a], held, held, held < 0)
+            prices[:, rows] = self._prices("permute", link, 1, held, held, held < 0)
         return np.stack([source, target, np.full_like(source, KIND["permute"]), bits, *prices])
+
+
+def _pieces(steps: tuple[Label | None, ...], sizes: tuple[int, ...], dim: int) -> tuple[tuple[int, int], ...]:
+    """Say into what a dim is cut, whichever mesh axis does it: (step, count) of every run of cuts without a gap."""
+    digits = sorted((step[1], sizes[axis]) for axis, step in enumerate(steps) if step is not None and step[0] == dim)
+    runs = [digits[0]]
+    for step, size in digits[1:]:
+        first, count = runs[-1]
+        if step == first * count:
+            runs[-1] = first, count * size
+        else:
+            runs.append((step, size))
+    return tuple(runs)

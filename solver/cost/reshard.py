@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.placement import PARTIAL_KINDS, Layout, Parts, layout_text
+from ops.placement import PARTIAL_KINDS, Layout, Parts, Shard, layout_text
 from solver.cost.collectives import KINDS, LOCAL
 from solver.cost.moves import MoveClass, all_moves, axes_of, geometry
 from solver.layout import canonical, check_parts, groups, placements, why_illegal
@@ -88,17 +88,26 @@ class Move:
         >>> swap.sender((2, 2), (0, 1))
         (1, 0)
         """
-        a, b = self.axes[0], self.axes[-1]
         sender = list(coordinate)
-        sender[a], sender[b] = coordinate[b], coordinate[a]
-        before, after = groups(self.source, sizes), groups(self.target, sizes)
-        for label in before:
+        free = [[axis for axis in self.axes if not isinstance(end[axis], Shard)] for end in (self.source, self.target)]
+        for before, after in zip(*free, strict=True):
+            sender[before] = coordinate[after]
+        source, target = _nested(self.source, sizes), _nested(self.target, sizes)
+        for dim, axes in target.items():
             piece = 0
-            for axis in after[label]:
+            for axis in axes:
                 piece = piece * sizes[axis] + coordinate[axis]
-            for axis in reversed(before[label]):
+            for axis in reversed(source[dim]):
                 piece, sender[axis] = divmod(piece, sizes[axis])
         return tuple(sender)
+
+
+def _nested(layout: Layout, sizes: Sequence[int]) -> dict[int, list[int]]:
+    """List, for each dim, the mesh axes that cut it, the outermost first: their digits number its pieces in order."""
+    nested: dict[int, list[int]] = {}
+    for (dim, _), axes in groups(layout, sizes).items():
+        nested.setdefault(dim, []).extend(axes)
+    return nested
 
 
 class ReshardTable:
@@ -158,6 +167,11 @@ class ReshardTable:
             relax(starts, self._targets, self._moves.time, times)
             found.append(times)
         return np.concatenate(found, axis=1)
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """Every single move, between different layouts, in the order of source and target."""
+        return tuple(map(self._move, range(len(self._sources))))
 
     def place(self, layout: Layout) -> int:
         """Find a layout, however it is spelled, in `layouts`.
