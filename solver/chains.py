@@ -18,9 +18,9 @@ Boundary: TypeAlias = tuple[Class, int]
 """A class and the number of elements behind the boundary."""
 Asks: TypeAlias = frozenset[int]
 
-ROUNDS = 100
+ROUNDS = 50
 """After so many choices of what to refuse, what still contradicts is refused as well."""
-STEPS = 20_000
+STEPS = 4_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ class Refusal:
     node: str
     why: str
 
+    def __str__(self) -> str:
+        return self.why
+
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
