@@ -1,6 +1,17 @@
 """What is legal for each op, and what it computes."""
 
-from ops import contraction, convolution, rearrange, shape  # noqa: F401 (a family registers its ops where it is imported)
+from ops import (  # noqa: F401 (a family registers its ops where it is imported)
+    channel_normalization,
+    contraction,
+    convolution,
+    einsum,
+    elementwise,
+    normalization,
+    pooling,
+    rearrange,
+    shape,
+    unary,
+)
 from ops.bind import BoundRule, Factor, Row, composes
 from ops.notation import RuleError
 from ops.op import REQUIRED, Op

@@ -9,7 +9,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array
-from ops.window import Window, padded, taps, taps_of, unpadded
+from ops.window import Window, at_tap, padded, taps, taps_of, unpadded
 
 _BLOCK = 2**19
 """Elements of the columns that are laid out for one product: they should stay in a cache."""
@@ -52,7 +52,7 @@ def _depthwise(view: Array, filter: Array, out: Array, slid: Sequence[Window]) -
         total[...] = 0
         for index, tap in enumerate(taps_of(slid)):
             weight = filter[:, 0].reshape(len(filter), -1)[:, index]
-            total += weight.reshape(column) * view[sample][(..., *tap)]
+            total += weight.reshape(column) * at_tap(view[sample], tap)
     return out
 
 
@@ -68,7 +68,8 @@ def spread(y: Array, filter: Array, slid: Sequence[Window], groups: int) -> Arra
             columns = np.matmul(weight, block.reshape(groups, filter.shape[0] // groups, -1))
             columns = columns.reshape(channels, -1, *block.shape[1:])
             for index, tap in enumerate(taps_of(slid)):
-                view[sample][:, rows][(..., *tap)] += columns[:, index]
+                under = at_tap(view[sample][:, rows], tap)
+                under += columns[:, index]
     return unpadded(image, slid)
 
 

@@ -258,3 +258,9 @@ def unpadded(x: Array, slid: Sequence[Window]) -> Array:
 def taps_of(slid: Sequence[Window]) -> list[tuple[int, ...]]:
     """Return every tap of the window, by index."""
     return [tuple(map(int, tap)) for tap in np.ndindex(*(w.kernel for w in slid))]
+
+
+def at_tap(view: Array, tap: tuple[int, ...]) -> Array:
+    """View the elements under one tap, at all places of `taps`."""
+    index: Any = (..., *tap)
+    return np.asarray(view[index])
