@@ -335,7 +335,7 @@ def _slots(
     specs: Sequence[TensorSpec], shapes: Mapping[str, TensorShapes], text: str
 ) -> Iterator[tuple[str, TensorSpec, Shape | None]]:
     for spec in specs:
-        given = shapes.get(spec.name)
+        given = shapes.get(spec.name) if "." not in spec.name else _one_slot(spec.name, shapes)
         if given is None:
             if not spec.optional:
                 raise RuleError(f"{spec.name} is missing: rule {text!r} needs it")
@@ -346,6 +346,14 @@ def _slots(
             yield from ((f"{spec.name}.{i}", spec, shape) for i, shape in enumerate(given) if isinstance(shape, tuple))
         else:
             yield spec.name, spec, tuple(size for size in given if isinstance(size, int))
+
+
+def _one_slot(name: str, shapes: Mapping[str, TensorShapes]) -> Shape | None:
+    """Return the shape of ``xs.1``, a slot of a variadic operand that the rule writes by itself."""
+    base, _, index = name.rpartition(".")
+    listed = shapes.get(base) or ()
+    shape = listed[int(index)] if int(index) < len(listed) else None
+    return shape if isinstance(shape, tuple) else None
 
 
 def composes(bound: BoundRule, rows: Sequence[Row], sizes: Sequence[int]) -> bool:

@@ -163,8 +163,8 @@ def _monotone_rows(bound: BoundRule) -> Iterator[Row]:
     own = {factor.kind for factor in bound.factors.values() if factor.kind in swap}
     if len(own) > 1:
         return
-    present = {slot.name for slot in bound.operands if slot is not None}
     for names, antitone in ((bound.rule.monotone, False), (bound.rule.antitone, True)):
-        for name in (name for name in names if name in present):
-            for kind in sorted(own) or ("max", "min"):
-                yield through(bound, frozenset({name}), kind, swap[kind] if antitone else kind)
+        for slot in bound.operands:
+            if slot is not None and not {slot.name, slot.name.partition(".")[0]}.isdisjoint(names):
+                for kind in sorted(own) or ("max", "min"):
+                    yield through(bound, frozenset({slot.name}), kind, swap[kind] if antitone else kind)

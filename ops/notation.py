@@ -35,7 +35,7 @@ class DimSpec:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One operand or result as the rule writes it."""
+    """One operand or result as the rule writes it; ``xs.0`` is one slot of a variadic operand, written by itself."""
 
     name: str
     dims: tuple[DimSpec, ...]
@@ -57,7 +57,7 @@ class Signature:
     results: tuple[TensorSpec, ...]
 
 
-_TENSOR = re.compile(r"\s*(?P<star>\*?)(?P<name>[A-Za-z]\w*)(?P<optional>\??)\[(?P<dims>[^\[\]]*)\]\s*")
+_TENSOR = re.compile(r"\s*(?P<star>\*?)(?P<name>[A-Za-z]\w*(?:\.\d+)?)(?P<optional>\??)\[(?P<dims>[^\[\]]*)\]\s*")
 _DIM = re.compile(r"(?P<batch>\.\.\.)|\((?P<compound>[^()]*)\)|(?P<word>_|1|[a-z]\w*\*?)(?:@(?P<at>\w+))?")
 
 

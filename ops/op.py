@@ -32,10 +32,13 @@ Kernel = Callable[..., Any]
 class LocalContext(Protocol):
     """What an op may ask about the device it runs on (see `Op.local`)."""
 
-    operands: Shapes
-    """Local shapes of the operands."""
-    results: Shapes
-    """Local shapes of the results."""
+    @property
+    def operands(self) -> Shapes:
+        """Local shapes of the operands."""
+
+    @property
+    def results(self) -> Shapes:
+        """Local shapes of the results."""
 
     def start(self, factor: str) -> int:
         """Return the index, in the whole factor, of the first element this device holds."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,9 +48,16 @@ class Device:
     def __init__(self, bound: BoundRule, cuts: Sequence[Cut] = ()) -> None:
         self._bound = bound.forward or bound
         self._cuts = tuple(cuts)
-        signature = self._bound.rule.signature
-        self.operands: Mapping[str, TensorShapes] = self._shapes(signature.operands, self._bound.operands)
-        self.results: Mapping[str, TensorShapes] = self._shapes(signature.results, self._bound.results)
+
+    @cached_property
+    def operands(self) -> Mapping[str, TensorShapes]:
+        """Local shapes of the operands."""
+        return self._shapes(self._bound.rule.signature.operands, self._bound.operands)
+
+    @cached_property
+    def results(self) -> Mapping[str, TensorShapes]:
+        """Local shapes of the results."""
+        return self._shapes(self._bound.rule.signature.results, self._bound.results)
 
     def start(self, factor: str) -> int:
         """Return the index, in the whole factor, of the first element this device holds."""
@@ -64,25 +73,28 @@ class Device:
 
     def count(self, factor: str) -> int:
         """Return the number of blocks the factor is cut in."""
-        return int(np.prod([cut.size for cut in self._of(factor)], dtype=int))
+        return math.prod(cut.size for cut in self._of(factor))
 
     def _of(self, factor: str) -> list[Cut]:
         return [cut for cut in self._cuts if cut.factor == factor]
 
     def _shape(self, slot: BoundTensor) -> Shape:
         return tuple(
-            size // int(np.prod([self.count(factor) for factor in names], dtype=int))
+            size // math.prod(self.count(factor) for factor in names)
             for names, size in zip(slot.dims, slot.shape, strict=True)
         )
 
     def _shapes(self, specs: Sequence[TensorSpec], slots: Sequence[BoundTensor | None]) -> dict[str, TensorShapes]:
-        present = {slot.name: self._shape(slot) for slot in slots if slot is not None}
-        return {
-            spec.name: [shape for name, shape in present.items() if name.rpartition(".")[0] == spec.name]
-            if spec.variadic
-            else present.get(spec.name)
-            for spec in specs
-        }
+        shapes: dict[str, TensorShapes] = dict.fromkeys(spec.name.partition(".")[0] for spec in specs)
+        listed: dict[str, list[Shape]] = {}
+        for slot in slots:
+            if slot is not None:
+                base, dot, _ = slot.name.partition(".")
+                if dot:
+                    listed.setdefault(base, []).append(self._shape(slot))
+                else:
+                    shapes[base] = self._shape(slot)
+        return {**shapes, **listed}
 
 
 def steps(op: Op, bound: BoundRule, arrays: Sequence[Array | None], attrs: Mapping[str, Any], device: Device) -> Steps:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
@@ -27,6 +27,8 @@ PAIRS = 400
 """Pairs of rows that are composed, by case and mesh; more are sampled."""
 COMBINATIONS = 4096
 """Placements of the operands that are tried for missing rows, by case; more are sampled."""
+TRIALS = ((2, 1), (2, 2), (3, 3), (2, 4), (2, 5), (2, 6), (3, 7))
+"""Mesh axis sizes and seeds that a missing row must survive: on small tensors a few hold by luck."""
 UNRUN = "halo_exchange"
 IDEMPOTENT = ("avg", "max", "min", "any", "all")
 Joint = tuple[tuple[Placement | None, ...], ...]
@@ -107,6 +109,20 @@ class Subject:
         if shapes != expected:
             raise RuleError(f"{self.op.name} makes shapes {shapes}, its rule says {expected}")
         return results
+
+    @cached_property
+    def reading(self) -> list[list[bool]]:
+        """Whether each result depends on the values of each operand; integers always count."""
+        found = [[True] * len(self.arrays) for _ in self.whole]
+        for j, array in enumerate(self.arrays):
+            if array is None or not np.issubdtype(array.dtype, np.floating):
+                continue
+            other = [
+                a if i != j else array + self.rng(5).uniform(0.1, 0.5, array.shape) for i, a in enumerate(self.arrays)
+            ]
+            for i, result in enumerate(run(self, self.bound, {(): other}, {(): ()}, ())[()]):
+                found[i][j] = bool(agree(result, self.whole[i]))
+        return found
 
     def rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
@@ -251,7 +267,7 @@ def execute(
     bound: BoundRule,
     operands: Sequence[Sequence[Placement | None]],
     cut: Sequence[Sequence[tuple[str, int]]],
-    sizes: Sequence[int],
+    sizes: tuple[int, ...],
     seed: int = 0,
 ) -> dict[Coordinate, tuple[Array, ...]]:
     """Cut the operands (one placement per slot and mesh axis), run every device, return the local results."""
@@ -279,7 +295,7 @@ def execute(
 # --------------------------------------------------------------------------------------------------------- soundness
 
 
-def wrong(on: Subject, bound: BoundRule, rows: Sequence[Row], sizes: Sequence[int]) -> str | None:
+def wrong(on: Subject, bound: BoundRule, rows: Sequence[Row], sizes: tuple[int, ...]) -> str | None:
     """Return what is wrong with one row per mesh axis, or None."""
     try:
         local = execute(on, bound, [row.operands for row in rows], [[r.cut] if r.cut else [] for r in rows], sizes)
@@ -301,7 +317,7 @@ def sound(on: Subject) -> Iterator[str]:
             if UNRUN in row.needs or (bound is on.in_parts and (row.operands, row.results) in plain):
                 continue
             for size in SIZES:
-                if composes(bound, [row], [size]) and (fault := wrong(on, bound, [row], [size])):
+                if composes(bound, [row], [size]) and (fault := wrong(on, bound, [row], (size,))):
                     yield f"wrong row on {size} ranks: {row_text(row.operands, row.results)} ({row.why}): {fault}"
 
 
@@ -342,7 +358,7 @@ def missing(on: Subject) -> Iterator[str]:
         combinations = sorted({tuple(map(draw.choice, choices)) for _ in range(COMBINATIONS)}, key=str)
     for operands in combinations:
         sets = None
-        for size, seed in ((2, 1), (2, 2), (3, 3)):
+        for size, seed in TRIALS:
             if size == 2 or all(_divides(p, s, 3) for p, s in zip(operands, bound.operands, strict=True)):
                 found = _holding(on, operands, size, seed)
                 both = [] if sets is None or not found else list(zip(sets, found, strict=True))
@@ -351,7 +367,7 @@ def missing(on: Subject) -> Iterator[str]:
                 break
         if sets and all(sets):
             for results in itertools.product(*sets):
-                if not any(_follows(operands, results, row) for row in bound.rows):
+                if not _implied(on, operands, results):
                     yield row_text(operands, results)
 
 
@@ -415,6 +431,33 @@ def _holding(on: Subject, operands: tuple[Placement | None, ...], size: int, see
         if not found[-1]:
             return []
     return found
+
+
+def _implied(on: Subject, operands: Sequence[Placement | None], results: Sequence[Placement]) -> bool:
+    """Tell whether a combination follows from the rows.
+
+    Each grad of a grad op is a function of its own. Where every one of them follows from some row by itself, the
+    combination mixes rows; one op takes one row, so it is not called missing.
+    """
+    if any(_follows(operands, results, row) for row in on.bound.rows):
+        return True
+    if on.op.forward is None or len(results) == 1:
+        return False
+    return all(
+        any(
+            _follows(
+                [p for p, matters in zip(operands, on.reading[i], strict=True) if matters],
+                [result],
+                replace(
+                    row,
+                    operands=tuple(p for p, matters in zip(row.operands, on.reading[i], strict=True) if matters),
+                    results=(row.results[i],),
+                ),
+            )
+            for row in on.bound.rows
+        )
+        for i, result in enumerate(results)
+    )
 
 
 def _follows(operands: Sequence[Placement | None], results: Sequence[Placement], row: Row) -> bool:
@@ -490,8 +533,8 @@ def check(case: Case) -> Verdict:
 
 def examine(verdict: Verdict, on: Subject, argued: Mapping[str, str]) -> None:
     """Soundness, composition and completeness of one op."""
-    verdict.faults += sound(on)
-    verdict.faults += composed(on)
+    unsound = list(sound(on))
+    verdict.faults += unsound or composed(on)
     for row in missing(on):
         patterns = [pattern for pattern in argued if fnmatchcase(row, pattern)]
         verdict.argued |= {(on.op.name, pattern) for pattern in patterns}
