@@ -10,6 +10,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     pooling,
     rearrange,
     shape,
+    slicing,
     unary,
 )
 from ops.bind import BoundRule, Factor, Row, composes

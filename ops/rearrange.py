@@ -167,3 +167,34 @@ def _roll_back(out_grad: Array, *, shifts: int | Sequence[int], axis: int | Sequ
 def roll(x: Shape, shifts: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Rule:
     """Elements moved along some dims, those that leave come in at the other end; these dims are whole."""
     return _all_but(x, range(len(x)) if axis is None else axes_in(axis, len(x), "axis"))
+
+
+def _diagonal_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    x = shape_of(shapes, "x")
+    pair = axes_in([attrs["axis1"], attrs["axis2"]], len(x), "axis1, axis2")
+    length = np.diagonal(np.broadcast_to(0, (x[pair[0]], x[pair[1]])), attrs["offset"]).size
+    return ((*(size for dim, size in enumerate(x) if dim not in pair), length),)
+
+
+def _diagonal_back(out_grad: Array, *, offset: int, axis1: int, axis2: int, shapes: Shapes) -> Array:
+    grad = np.zeros(shape_of(shapes, "x"), out_grad.dtype)
+    moved = np.moveaxis(grad, (axis1, axis2), (-2, -1))
+    along = np.arange(out_grad.shape[-1])
+    moved[..., along + max(0, -offset), along + max(0, offset)] = out_grad
+    return grad
+
+
+@family(
+    "diagonal",
+    "x[] -> out[]",
+    kernel=lambda x, offset, axis1, axis2: np.diagonal(x, offset, axis1, axis2),
+    shape=_diagonal_shape,
+    grad=Grad(_diagonal_back, reads="", shapes=True),
+)
+def diagonal(x: Shape, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Rule:
+    """The elements where two dims have equal indices but for an offset, as a last dim."""
+    pair = axes_in([axis1, axis2], len(x), "axis1, axis2")
+    names = named_dims(len(x))
+    left = " ".join("_" if dim in pair else name for dim, name in enumerate(names))
+    right = " ".join(name for dim, name in enumerate(names) if dim not in pair)
+    return rule(f"x[{left}] -> out[{right} _]", linear="x", monotone="x")

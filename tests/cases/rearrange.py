@@ -12,4 +12,5 @@ CASES = [
     Case("flip", {"x": (4, 6)}, {"axis": 1}),
     Case("roll", {"x": (4, 6)}, {"shifts": 1, "axis": 1}),
     Case("roll", {"x": (4, 6)}, {"shifts": 5}),
+    Case("diagonal", {"x": (4, 6, 3)}, {"offset": 1, "axis1": 0, "axis2": 2}),
 ]
