@@ -122,16 +122,29 @@ def steps(op: Op, bound: BoundRule, arrays: Sequence[Array | None], attrs: Mappi
     tuple of array
         The local results, a slot each.
     """
+    returned = op.kernel(*_grouped(op.operands, bound.operands, arrays), **local_attrs(op, attrs, device))
+    if isinstance(returned, Generator):
+        returned = yield from returned
+    return tuple(flat_results(returned))
+
+
+def local_attrs(op: Op, attrs: Mapping[str, Any], device: Device) -> dict[str, Any]:
+    """Return what the kernel of an op is called with on one device, beside its arrays.
+
+    Parameters
+    ----------
+    op : Op
+    attrs : mapping
+        The attributes of the whole op.
+    device : Device
+    """
     full = op.full_attrs(attrs)
     full.pop("forward_shapes", None)
     if op.local is not None:
         full = dict(op.local(full, device))
     if op.forward is not None and op.forward.grad is not None and op.forward.grad.shapes:
         full["shapes"] = device.operands
-    returned = op.kernel(*_grouped(op.operands, bound.operands, arrays), **full)
-    if isinstance(returned, Generator):
-        returned = yield from returned
-    return tuple(_flat(returned))
+    return full
 
 
 def _grouped(
@@ -156,10 +169,10 @@ def _is_slot_of(name: str, variadic: str) -> bool:
     return bool(dot) and head + tail.lstrip("0123456789") == variadic
 
 
-def _flat(returned: Any) -> Iterator[Array]:
+def flat_results(returned: Any) -> Iterator[Array]:
     """Yield the arrays that a kernel returned, lists flattened, without the None of an absent operand's grad."""
     if isinstance(returned, tuple | list):
         for item in returned:
-            yield from _flat(item)
+            yield from flat_results(item)
     elif returned is not None:
         yield np.asarray(returned)

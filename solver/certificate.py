@@ -164,7 +164,7 @@ class Model:
             seen: dict[tuple[Any, ...], int] = {}
             for rows in self.joint(node):
                 chosen = [bound.rows[k] for k in rows]
-                raw = tuple((row.results if result else row.operands)[slot] for row in chosen)
+                raw = tuple(p for row in chosen if (p := (row.results if result else row.operands)[slot]) is not None)
                 if raw not in seen:
                     seen[raw] = index[self.problem.canonical(tensor, raw)]
                 found.append(seen[raw])
@@ -305,8 +305,10 @@ class Model:
         offered, asked = np.zeros(allowed.shape[0], np.bool_), np.zeros(allowed.shape[1], np.bool_)
         offered[link.offers[alive[link.tail]].reshape(-1)] = True
         asked[link.asks[alive[link.head]]] = True
-        yield link.tail, allowed[:, asked].any(axis=1)[link.offers].any(axis=1)
-        yield link.head, allowed[offered].any(axis=0)[link.asks]
+        reaches = (allowed & asked).any(axis=1, keepdims=True)[:, 0]
+        reached = (allowed & offered[:, None]).any(axis=0, keepdims=True)[0]
+        yield link.tail, reaches[link.offers].any(axis=1, keepdims=True)[:, 0]
+        yield link.head, reached[link.asks]
 
 
 def _joint_rows(bound: BoundRule, problem: Problem) -> Iterator[tuple[int, ...]]:

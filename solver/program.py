@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ops.bind import BoundRule, Row, Shape
-from ops.op import Op
 from ops.placement import Layout
 from ops.registry import rule_for
+from ops.run import Cut, Device, local_attrs
 from solver.choice import OUTPUT, Evaluation
 from solver.cost.reshard import Move
 from solver.graph import Node, Use
@@ -176,8 +175,7 @@ class _Lowering:
         results = tuple(self._buffer(tensor, tensor, plan.made(tensor)) for tensor in node.results)
         rows = plan.rows(node.name)
         bound = plan.problem.bound[node.name]
-        attrs = self._attrs(node, bound, rows, operands, results)
-        self.steps.append(LocalOp(node.name, node.op, operands, results, attrs))
+        self.steps.append(LocalOp(node.name, node.op, operands, results, self._attrs(node, bound, rows)))
         for tensor in node.results:
             self._shared(tensor)
 
@@ -228,84 +226,19 @@ class _Lowering:
         self.buffers[name] = Buffer(name, tensor, layout, shape, fact.dtype, transient)
         return name
 
-    def _attrs(
-        self,
-        node: Node,
-        bound: BoundRule,
-        rows: Sequence[Row],
-        operands: tuple[BufferNames, ...],
-        results: tuple[str, ...],
-    ) -> tuple[Mapping[str, Any], ...]:
-        op = rule_for(node.op)
-        mesh = self.plan.problem.mesh
-        full = op.full_attrs(node.attrs)
-        if op.local is None:
-            return (full,) * math.prod(mesh.sizes)
-        shapes = self._local_shapes(op, operands, results)
+    def _attrs(self, node: Node, bound: BoundRule, rows: Sequence[Row]) -> tuple[Mapping[str, Any], ...]:
+        """Return the attributes of an op on each device; equal ones are one object."""
+        op, mesh = rule_for(node.op), self.plan.problem.mesh
         found: list[Mapping[str, Any]] = []
         for coordinate in mesh.coordinates():
-            attrs = dict(op.local(full, Device(bound, rows, mesh.sizes, coordinate, *shapes)))
+            placed = zip(rows, mesh.sizes, coordinate, strict=True)
+            cuts = [Cut(*row.cut, size, place) for row, size, place in placed if row.cut is not None]
+            attrs = local_attrs(op, node.attrs, Device(bound, cuts))
             found.append(next((same for same in found if same == attrs), attrs))
         return tuple(found)
-
-    def _local_shapes(
-        self, op: Op, operands: tuple[BufferNames, ...], results: tuple[str, ...]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        read = {spec.name: self._shapes(names) for spec, names in zip(op.operands, operands, strict=True)}
-        slots = iter(results)
-        made: dict[str, Any] = {}
-        for spec in op.results:
-            made[spec.name] = (
-                [self.buffers[name].shape for name in slots] if spec.variadic else self.buffers[next(slots)].shape
-            )
-        return read, made
-
-    def _shapes(self, names: BufferNames) -> Any:
-        if names is None:
-            return None
-        return self.buffers[names].shape if isinstance(names, str) else [self.buffers[name].shape for name in names]
 
 
 def _grouped(names: str | tuple[str, ...] | None, slots: Iterator[int], read: Mapping[int, str]) -> BufferNames:
     if isinstance(names, tuple):
         return tuple(read[next(slots)] for _ in names)
     return read.get(next(slots))
-
-
-@dataclass(frozen=True)
-class Device:
-    """What an op may ask about one device (`ops.op.LocalContext`).
-
-    Parameters
-    ----------
-    bound : BoundRule
-    rows : sequence of Row
-        One per mesh axis.
-    sizes : tuple of int
-        The sizes of the mesh axes.
-    coordinate : tuple of int
-        Where the device stands.
-    operands, results : mapping
-        Local shapes by name.
-    """
-
-    bound: BoundRule
-    rows: Sequence[Row]
-    sizes: tuple[int, ...]
-    coordinate: tuple[int, ...]
-    operands: Mapping[str, Any]
-    results: Mapping[str, Any]
-
-    def start(self, factor: str) -> int:
-        """Return the index, in the whole factor, of the first element this device holds."""
-        piece = 0
-        for axis in self._axes(factor):
-            piece = piece * self.sizes[axis] + self.coordinate[axis]
-        return piece * self.bound.factors[factor].size // self.count(factor)
-
-    def count(self, factor: str) -> int:
-        """Return the number of blocks the factor is cut in."""
-        return math.prod(self.sizes[axis] for axis in self._axes(factor))
-
-    def _axes(self, factor: str) -> list[int]:
-        return [axis for axis, row in enumerate(self.rows) if row.cut is not None and row.cut[0] == factor]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ops.op import Kernel
 from ops.registry import rule_for
+from ops.run import Device, flat_results, local_attrs
 from solver.graph import Graph, Node, Tensor, flat
 
 Array: TypeAlias = NDArray[Any]
@@ -108,7 +109,7 @@ def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     for node in graph.nodes.values():
         op = rule_for(node.op)
         operands = [read(alive, names) for names in node.operands]
-        results = call(op.kernel, operands, op.full_attrs(node.attrs))
+        results = call(op.kernel, operands, local_attrs(op, node.attrs, Device(graph.bind(node.name))))
         alive.update(zip(node.results, results, strict=True))
         for name in dying.get(node.name, ()):
             del alive[name]
@@ -136,18 +137,18 @@ def read(alive: Mapping[str, Array], names: str | tuple[str, ...] | None) -> Any
 
 
 def call(kernel: Kernel, operands: list[Any], attrs: Mapping[str, Any]) -> list[Array]:
-    """Run a kernel on one device and return its results as a list; one that reduces inside reduces over itself alone."""
+    """Run a kernel on one device; return its results a slot each. One that reduces inside reduces over itself alone."""
     made = kernel(*operands, **attrs)
-    if isinstance(made, Iterator):
+    if isinstance(made, Generator):
         made = _alone(made)
-    return [np.asarray(result) for result in (made if isinstance(made, tuple | list) else (made,))]
+    return list(flat_results(made))
 
 
-def _alone(steps: Iterator[Any]) -> Any:
+def _alone(steps: Generator[tuple[Array, str], Array, Any]) -> Any:
     """Drive a kernel that asks for reductions: on one device each gives back what was handed over."""
     asked = next(steps)
     while True:
         try:
-            asked = steps.send(asked[0])  # type: ignore[attr-defined]
+            asked = steps.send(asked[0])
         except StopIteration as end:
             return end.value

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.bind import BoundRule, composes
-from ops.placement import Layout, Placement
+from ops.placement import Layout, Partial, Placement
 from solver.cost.compute import compute_times
 from solver.graph import Node
 from solver.problem import Problem
@@ -112,4 +112,4 @@ def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
 
 
 def _kinds_of(placements: tuple[Placement | None, ...]) -> set[str]:
-    return {placement.kind for placement in placements if hasattr(placement, "kind")}
+    return {placement.kind for placement in placements if isinstance(placement, Partial)}

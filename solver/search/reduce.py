@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ class Reduced:
     edge_least: tuple[int, ...]
     units: int
 
-    def pairs(self, e: int, tails: NDArray[np.int64], heads: NDArray[np.int64]) -> IntArray:
+    def pairs(self, e: int, tails: NDArray[Any], heads: NDArray[Any]) -> IntArray:
         """Return the reduced costs of an edge between offers of the tail and needs of the head.
 
         Parameters
