@@ -214,7 +214,7 @@ def test_stopping_before_there_is_a_plan(run: Run, model: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     monkeypatch.setattr(solver, "plan", stopped)
-    assert run("plan", model, *MESH) == (4, "", "shardproof: stopped before there was a plan\n")
+    assert run("plan", model, *MESH) == (4, "", "\nshardproof: stopped before there was a plan\n")
 
 
 def test_rules_lists_every_forward_op(run: Run) -> None:

@@ -32,7 +32,15 @@ FLOW = (
     ("solver.search", "solver.explain"),
     ("solver.plan",),
     ("solver.planner",),
-    ("solver.program", "solver.verify", "solver.simulate", "solver.certificate", "solver.reference"),
+    (
+        "solver.program",
+        "solver.collectives",
+        "solver.values",
+        "solver.simulate",
+        "solver.certificate",
+        "solver.verify",
+        "solver.reference",
+    ),
     ("solver.report", "solver.exporters"),
     ("solver", "solver.cli"),
 )

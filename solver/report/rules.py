@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.bind import BoundRule, Row, TensorShapes, composes
-from ops.notation import DimSpec, TensorSpec
+from ops.notation import DimSpec, Signature, TensorSpec
 from ops.op import REQUIRED, Op
 from ops.registry import names, rule_for
 
@@ -23,11 +23,29 @@ AXIS = 2
 """Size of the mesh axis of that example."""
 
 
+EXAMPLES: Mapping[str, tuple[Any, ...]] = {
+    "axis": (0,),
+    "destination": (1,),
+    "dtype": ("float64",),
+    "kernel_size": (2,),
+    "output_size": (2,),
+    "perm": ((1, 0),),
+    "repeat_times": ((1, 2),),
+    "repeats": (2,),
+    "shape": ((SIZE * SIZE,), (2, SIZE, SIZE)),
+    "shifts": (1,),
+    "size": (3,),
+    "source": (0,),
+}
+"""Values for attributes that must be given, so that a rule that depends on them can be shown."""
+
+
 @dataclass(frozen=True)
 class Specimen:
     """An op bound to small shapes, so that its rule and rows can be shown."""
 
     shapes: Mapping[str, TensorShapes]
+    attrs: Mapping[str, Any]
     bound: BoundRule
 
     def rows(self) -> list[Row]:
@@ -36,7 +54,7 @@ class Specimen:
 
 
 def specimen(op: Op) -> Specimen | None:
-    """Find shapes that an op takes with its default attributes.
+    """Find shapes that an op takes with its default attributes, and with examples of those that must be given.
 
     Parameters
     ----------
@@ -45,49 +63,60 @@ def specimen(op: Op) -> Specimen | None:
     Returns
     -------
     Specimen or None
-        None where an attribute must be given, or no small shapes fit.
+        None where no small shapes fit.
     """
-    if REQUIRED in op.attrs.values():
-        return None
-    for shapes in _guesses(op.forward or op):
+    forward = op.forward or op
+    for shapes, attrs in _guesses(forward):
         try:
-            forward = (op.forward or op).bind(shapes, {})
-            if op.forward is None:
-                return Specimen(shapes, forward)
-            return Specimen(shapes, op.bind(*_backward(op, shapes, forward)))
+            bound = forward.bind(shapes, attrs)
+            if op.forward is not None:
+                known = {**shapes, **{slot.name: slot.shape for slot in bound.results}}
+                read = {name: known.get(name, known.get(name.removesuffix("_grad"))) for name in _names(op.operands)}
+                bound = op.bind(read, {**attrs, "forward_shapes": tuple(shapes.items())})
         except (ValueError, LookupError, TypeError):
             continue
+        return Specimen(shapes, attrs, bound)
     return None
 
 
-def _guesses(op: Op) -> Iterator[dict[str, TensorShapes]]:
-    """Shapes read off the rule that the op has for operands of one rank; optional operands present, then absent."""
-    for rank, absent in itertools.product((2, 3, 4, 5, 1), (False, True)):
-        shapes = {
-            spec.name: None if absent and spec.optional else _listed(spec, (SIZE,) * rank) for spec in op.operands
-        }
-        try:
-            signature = op.rule_for(shapes, op.full_attrs({}), {}).signature
-        except (ValueError, LookupError, TypeError):
-            continue
-        runs = sorted(
-            {name for spec in signature.operands for dim in spec.dims for name in dim.names if dim.kind == "run"}
-        )
-        for lengths in itertools.product((1, 0, 2), repeat=len(runs)):
-            length = dict(zip(runs, lengths, strict=True))
-            yield {
-                spec.name: None
-                if absent and spec.optional
-                else _listed(spec, tuple(size for dim in spec.dims for size in _sizes(dim, length)))
-                for spec in signature.operands
+def _names(specs: Sequence[TensorSpec]) -> list[str]:
+    return [spec.name for spec in specs]
+
+
+def _guesses(op: Op) -> Iterator[tuple[dict[str, TensorShapes], dict[str, Any]]]:
+    """Shapes read off the rule that the op has for operands of one rank."""
+    needed = [name for name, value in op.attrs.items() if value is REQUIRED]
+    for values in itertools.product(*(EXAMPLES.get(name, ()) for name in needed)):
+        attrs = dict(zip(needed, values, strict=True))
+        for rank, absent in itertools.product((2, 3, 4, 5, 1), (False, True)):
+            shapes = {
+                spec.name: None if absent and spec.optional else _listed(spec, (SIZE,) * rank) for spec in op.operands
             }
+            try:
+                signature = op.rule_for(shapes, op.full_attrs(attrs), {}).signature
+            except (ValueError, LookupError, TypeError):
+                continue
+            yield from ((found, attrs) for found in _fitting(signature))
+
+
+def _fitting(signature: Signature) -> Iterator[dict[str, TensorShapes]]:
+    """Shapes that a signature may fit: optional operands present, then absent; small windows, then dims of one size."""
+    runs = sorted({name for spec in signature.operands for dim in spec.dims for name in dim.names if dim.kind == "run"})
+    for absent, window, *lengths in itertools.product((False, True), (2, SIZE), *[(1, 0, 2)] * len(runs)):
+        length = dict(zip(runs, lengths, strict=True))
+        found: dict[str, TensorShapes] = {}
+        for spec in signature.operands:
+            free = SIZE if not found else window
+            shape = tuple(size for dim in spec.dims for size in _sizes(dim, length, free))
+            found[spec.name] = None if absent and spec.optional else _listed(spec, shape)
+        yield found
 
 
 def _listed(spec: TensorSpec, shape: tuple[int, ...]) -> TensorShapes:
     return [shape, shape] if spec.variadic else shape
 
 
-def _sizes(dim: DimSpec, length: Mapping[str, int]) -> tuple[int, ...]:
+def _sizes(dim: DimSpec, length: Mapping[str, int], free: int) -> tuple[int, ...]:
     match dim.kind:
         case "run":
             return (SIZE,) * length[dim.names[0]]
@@ -97,16 +126,9 @@ def _sizes(dim: DimSpec, length: Mapping[str, int]) -> tuple[int, ...]:
             return (1,)
         case "batch":
             return ()
+        case "free":
+            return (free,)
     return (SIZE,)
-
-
-def _backward(
-    op: Op, shapes: Mapping[str, TensorShapes], forward: BoundRule
-) -> tuple[dict[str, TensorShapes], dict[str, Any]]:
-    """Shapes and attributes of a grad op, from those of its forward op."""
-    known = {**shapes, **{slot.name: slot.shape for slot in forward.results}}
-    given = {spec.name: known.get(spec.name, known.get(spec.name.removesuffix("_grad"))) for spec in op.operands}
-    return given, {"forward_shapes": tuple(shapes.items())}
 
 
 def op_text(name: str) -> str:
@@ -127,8 +149,7 @@ def op_text(name: str) -> str:
     if op.forward is not None:
         lines.append(f"  backward of  {op.forward.name}: its rows are derived from the forward rule")
     if found is None:
-        needed = [attribute for attribute, value in op.attrs.items() if value is REQUIRED]
-        lines.append(f"  rule         depends on {', '.join(needed) or 'the shapes'}")
+        lines.append("  rule         depends on shapes and attributes")
     else:
         rule = found.bound.rule
         lines.append(f"  rule         {rule.text}")
@@ -139,7 +160,7 @@ def op_text(name: str) -> str:
     if f"{name}_grad" in names():
         lines.append(f"  grad         {_signature(rule_for(f'{name}_grad'))}")
     if found is not None:
-        lines += ["", f"  On a mesh axis of size {AXIS}, with {_shapes_text(found.shapes)}:", _rows_text(found)]
+        lines += ["", f"  On a mesh axis of size {AXIS}, with {_example_text(found)}:", _rows_text(found)]
     return "\n".join(lines)
 
 
@@ -166,8 +187,9 @@ def _domains(op: Op) -> list[str]:
     ]
 
 
-def _shapes_text(shapes: Mapping[str, TensorShapes]) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape is not None)
+def _example_text(found: Specimen) -> str:
+    shapes = [f"{name} {shape}" for name, shape in found.shapes.items() if shape is not None]
+    return ", ".join(shapes + [f"{name}={value!r}" for name, value in found.attrs.items()])
 
 
 def _rows_text(found: Specimen) -> str:
@@ -185,7 +207,7 @@ def table_text() -> str:
 
     Notes
     -----
-    The rule of an op that depends on shapes or attributes is that of its defaults.
+    The rule of an op that depends on shapes or attributes is that of its defaults, or of a small example.
     """
     table = _table(["op", "rule", "clauses", "grad"])
     known = names()
@@ -193,8 +215,7 @@ def table_text() -> str:
     for name in forward:
         op = rule_for(name)
         found = specimen(op)
-        needed = ", ".join(attribute for attribute, value in op.attrs.items() if value is REQUIRED)
-        text = found.bound.rule.text if found else f"depends on {needed or 'the shapes'}"
+        text = found.bound.rule.text if found else "depends on shapes and attributes"
         clauses = "; ".join(found.bound.rule.clauses()) if found else ""
         table.add_row(*map(Text, (name, text, clauses, "yes" if f"{name}_grad" in known else "")))
     return f"{_drawn(table)}\n{len(forward)} ops, {len(known) - len(forward)} of them with a derived grad"
