@@ -4,14 +4,18 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     channel_normalization,
     contraction,
     convolution,
+    creation,
     einsum,
     elementwise,
+    loss,
     normalization,
     pooling,
     rearrange,
+    reduction,
     shape,
     slicing,
     unary,
+    vision,
 )
 from ops.bind import BoundRule, Factor, Row, composes
 from ops.notation import RuleError

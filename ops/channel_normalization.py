@@ -8,26 +8,13 @@ from typing import Any
 import numpy as np
 
 from ops.bind import Shape
-from ops.dims import Array
+from ops.dims import Array, channel_axis
 from ops.grad import Grad
 from ops.normalization import affine_grads, scaled, standardized, standardized_back
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
 from ops.registry import family
 from ops.rule import Rule, rule
-
-
-def channel_axis(data_format: str, rank: int) -> int:
-    """Return the dim of the channels: the last of NHWC and its like, else dim 1.
-
-    Raises
-    ------
-    RuleError
-        For a tensor without channels.
-    """
-    if rank < 2:
-        raise RuleError(f"a tensor of rank {rank} has no channel dim")
-    return rank - 1 if data_format.endswith("C") and data_format != "NC" else 1
 
 
 def _channel_dims(x: Shape, data_format: str, channel: str, space: str = "s") -> str:

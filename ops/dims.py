@@ -65,3 +65,16 @@ def sum_to(grad: Array, shape: Shape) -> Array:
     front = grad.ndim - len(shape)
     axes = [*range(front), *(front + dim for dim, size in enumerate(shape) if size == 1 != grad.shape[front + dim])]
     return grad.sum(tuple(axes)).reshape(shape) if axes else grad
+
+
+def channel_axis(data_format: str, rank: int) -> int:
+    """Return the dim of the channels: the last of NHWC and its like, else dim 1.
+
+    Raises
+    ------
+    RuleError
+        For a tensor without channels.
+    """
+    if rank < 2:
+        raise RuleError(f"a tensor of rank {rank} has no channel dim")
+    return rank - 1 if data_format.endswith("C") and data_format != "NC" else 1

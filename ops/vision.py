@@ -1,0 +1,376 @@
+"""Ops on images: resizing, shuffling pixels and channels, regions of interest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ops.bind import Shape
+from ops.dims import Array, channel_axis, shape_of
+from ops.grad import Grad
+from ops.notation import RuleError
+from ops.op import Attrs, LocalContext, Shapes
+from ops.registry import family
+from ops.rule import Rule, rule
+
+# ---------------------------------------------------------------------------------------------------------- interpolate
+
+_LINEAR = ("linear", "bilinear", "trilinear")
+_MODES = ("nearest", *_LINEAR, "bicubic", "area")
+_SHARPNESS = -0.75
+"""The parameter of the cubic kernel."""
+
+
+class Taps(NamedTuple):
+    """What each element of a resized dim is made of."""
+
+    indices: Array
+    """[out, taps]"""
+    weights: Array
+    """[out, taps]"""
+
+
+def _space_axes(rank: int, data_format: str) -> list[int]:
+    channel = channel_axis(data_format, rank)
+    return [dim for dim in range(1, rank) if dim != channel]
+
+
+def _goals(x: Shape, size: Any, scale_factor: Any, data_format: str) -> list[tuple[int, int, float]]:
+    """Return, for each space dim, its axis, the size that is made, and elements of x for one of the result.
+
+    Raises
+    ------
+    RuleError
+        Where neither or both of size and scale_factor are given, or not one for each space dim.
+    """
+    axes = _space_axes(len(x), data_format)
+    if (size is None) == (scale_factor is None):
+        raise RuleError("interpolate takes one of size and scale_factor")
+    given = scale_factor if size is None else size
+    listed = [given] * len(axes) if isinstance(given, int | float) else list(given)
+    if len(listed) != len(axes) or min(listed) <= 0:
+        raise RuleError(f"{given} is not one positive number for each of {len(axes)} space dims")
+    if size is None:
+        return [(axis, math.floor(x[axis] * scale), 1 / scale) for axis, scale in zip(axes, listed, strict=True)]
+    return [(axis, int(goal), x[axis] / int(goal)) for axis, goal in zip(axes, listed, strict=True)]
+
+
+def _taps(size: int, goal: int, ratio: float, mode: str, align_corners: bool, align_mode: int) -> Taps:
+    place = np.arange(goal)
+    if mode == "area":
+        return _area(size, goal)
+    if align_corners:
+        source = place * ((size - 1) / (goal - 1)) if goal > 1 else place * 0.0
+    elif mode == "nearest" or (mode in _LINEAR and align_mode == 1):
+        source = place * ratio
+    else:
+        source = (place + 0.5) * ratio - 0.5
+    if mode == "nearest":
+        nearest = np.floor(source + (0.5 if align_corners else 1e-9)).astype(int)
+        return Taps(np.clip(nearest, 0, size - 1)[:, None], np.ones((goal, 1)))
+    if mode in _LINEAR:
+        source = np.clip(source, 0, None)
+    low = np.floor(source).astype(int)
+    part = source - low
+    if mode in _LINEAR:
+        weights, first = np.stack([1 - part, part], 1), low
+    else:
+        weights, first = np.stack([_cubic(part + 1), _cubic(part), _cubic(1 - part), _cubic(2 - part)], 1), low - 1
+    return Taps(np.clip(first[:, None] + np.arange(weights.shape[1]), 0, size - 1), weights)
+
+
+def _cubic(distance: Array) -> Array:
+    near = (_SHARPNESS + 2) * distance**3 - (_SHARPNESS + 3) * distance**2 + 1
+    far = _SHARPNESS * (distance**3 - 5 * distance**2 + 8 * distance - 4)
+    return np.asarray(np.where(distance <= 1, near, far))
+
+
+def _area(size: int, goal: int) -> Taps:
+    """The mean of bins, as adaptive pooling takes it."""
+    place = np.arange(goal)
+    start, stop = place * size // goal, -(-(place + 1) * size // goal)
+    offset = np.arange(int((stop - start).max()))
+    inside = offset < (stop - start)[:, None]
+    return Taps(np.where(inside, start[:, None] + offset, 0), inside / (stop - start)[:, None])
+
+
+def _resize(x: Array, axis: int, taps: Taps) -> Array:
+    along = [-1 if dim == axis else 1 for dim in range(x.ndim)]
+    if taps.indices.shape[1] == 1:
+        return x.take(taps.indices[:, 0], axis)
+    total: Any = 0
+    for indices, weights in zip(taps.indices.T, taps.weights.T, strict=True):
+        total = total + x.take(indices, axis) * weights.astype(x.dtype).reshape(along)
+    return np.asarray(total)
+
+
+def _resize_back(grad: Array, axis: int, taps: Taps, size: int) -> Array:
+    matrix = np.zeros((len(taps.indices), size), grad.dtype)
+    np.add.at(matrix, (np.arange(len(taps.indices))[:, None], taps.indices), taps.weights)
+    return np.moveaxis(np.moveaxis(grad, axis, -1) @ matrix, -1, axis)
+
+
+def _interpolate(
+    x: Array, size: Any, scale_factor: Any, mode: str, align_corners: bool, align_mode: int, data_format: str
+) -> Array:
+    for axis, goal, ratio in _goals(x.shape, size, scale_factor, data_format):
+        if goal != x.shape[axis]:
+            x = _resize(x, axis, _taps(x.shape[axis], goal, ratio, mode, align_corners, align_mode))
+    return x
+
+
+def _interpolate_back(
+    out_grad: Array,
+    *,
+    size: Any,
+    scale_factor: Any,
+    mode: str,
+    align_corners: bool,
+    align_mode: int,
+    data_format: str,
+    shapes: Shapes,
+) -> Array:
+    x = shape_of(shapes, "x")
+    grad = out_grad
+    for axis, goal, ratio in _goals(x, size, scale_factor, data_format):
+        if goal != x[axis]:
+            taps = _taps(x[axis], goal, ratio, mode, align_corners, align_mode)
+            grad = _resize_back(grad, axis, taps, x[axis])
+    return grad
+
+
+def _interpolated(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    x = list(shape_of(shapes, "x"))
+    for axis, goal, _ in _goals(tuple(x), attrs["size"], attrs["scale_factor"], attrs["data_format"]):
+        x[axis] = goal
+    return (tuple(x),)
+
+
+def _local_size(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    """The size that one device makes."""
+    out = shape_of(ctx.results, "out")
+    return {**attrs, "scale_factor": None, "size": [out[axis] for axis in _space_axes(len(out), attrs["data_format"])]}
+
+
+@family(
+    "interpolate",
+    "x[] -> out[]",
+    kernel=_interpolate,
+    shape=_interpolated,
+    local=_local_size,
+    grad=Grad(_interpolate_back, reads="", shapes=True),
+)
+def interpolate(
+    x: Shape,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str = "NCHW",
+) -> Rule:
+    """An image of another size; where it shrinks or repeats a whole number of times no element needs neighbours."""
+    if mode not in _MODES:
+        raise RuleError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
+    left = [f"d{dim}" for dim in range(len(x))]
+    right = list(left)
+    clauses: dict[str, list[str]] = {"whole": [], "halo": []}
+    sizes: dict[str, int] = {}
+    for axis, goal, ratio in _goals(x, size, scale_factor, data_format):
+        kept, inner, own = f"d{axis}", f"r{axis}", x[axis]
+        apart = mode in ("nearest", "area")
+        if goal == own and math.isclose(ratio, 1):
+            continue
+        if 1 in (goal, own) or (align_corners and goal != own):
+            left[axis] = right[axis] = "_"
+        elif (apart or mode in _LINEAR) and own % goal == 0 and math.isclose(ratio, own // goal):
+            left[axis], sizes[inner] = f"({kept} {inner})", own // goal
+            clauses["whole"].append(inner)
+        elif apart and goal % own == 0 and math.isclose(ratio, own / goal):
+            right[axis], sizes[inner] = f"({kept} {inner})", goal // own
+            clauses["whole"].append(inner)
+        else:
+            clauses["halo"].append(kept)
+    return rule(
+        f"x[{' '.join(left)}] -> out[{' '.join(right)}]",
+        whole=" ".join(clauses["whole"]),
+        halo=" ".join(clauses["halo"]),
+        linear="x",
+        monotone="x" if mode == "nearest" else "",
+        sizes=sizes,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- pixels and channels
+
+
+def _pixel_dims(channels: str, space: Sequence[str], data_format: str) -> str:
+    return " ".join(["n", *space, channels] if channel_axis(data_format, 4) == 3 else ["n", channels, *space])
+
+
+def _shuffled(x: Array, upscale_factor: int, data_format: str) -> Array:
+    last = channel_axis(data_format, 4) == 3
+    n, c, h, w = np.moveaxis(x, -1, 1).shape if last else x.shape
+    r = upscale_factor
+    apart = (np.moveaxis(x, -1, 1) if last else x).reshape(n, c // r**2, r, r, h, w)
+    out = apart.transpose(0, 1, 4, 2, 5, 3).reshape(n, c // r**2, h * r, w * r)
+    return np.moveaxis(out, 1, -1) if last else out
+
+
+def _unshuffled(x: Array, downscale_factor: int, data_format: str) -> Array:
+    last = channel_axis(data_format, 4) == 3
+    first = np.moveaxis(x, -1, 1) if last else x
+    (n, c, h, w), r = first.shape, downscale_factor
+    apart = first.reshape(n, c, h // r, r, w // r, r).transpose(0, 1, 3, 5, 2, 4)
+    out = apart.reshape(n, c * r**2, h // r, w // r)
+    return np.moveaxis(out, 1, -1) if last else out
+
+
+def _check_image(x: Shape, channels: int, space: int, what: str, data_format: str) -> None:
+    if len(x) != 4:
+        raise RuleError(f"x has shape {x}: an image has rank 4")
+    axis = channel_axis(data_format, 4)
+    if x[axis] % channels or any(x[dim] % space for dim in _space_axes(4, data_format)):
+        raise RuleError(f"{what} does not divide the dims of x {x}")
+
+
+@family(
+    "pixel_shuffle",
+    "x[] -> out[]",
+    kernel=_shuffled,
+    grad=Grad(
+        lambda out_grad, *, upscale_factor, data_format: _unshuffled(out_grad, upscale_factor, data_format), reads=""
+    ),
+)
+def pixel_shuffle(x: Shape, upscale_factor: int, data_format: str = "NCHW") -> Rule:
+    """Channels become the elements of larger pixels."""
+    _check_image(x, upscale_factor**2, 1, f"upscale_factor={upscale_factor}", data_format)
+    left = _pixel_dims("(c p q)", "hw", data_format)
+    right = _pixel_dims("c", ["(h p)", "(w q)"], data_format)
+    sizes = {"p": upscale_factor, "q": upscale_factor}
+    return rule(f"x[{left}] -> out[{right}]", whole="p q", linear="x", monotone="x", sizes=sizes)
+
+
+@family(
+    "pixel_unshuffle",
+    "x[] -> out[]",
+    kernel=_unshuffled,
+    grad=Grad(
+        lambda out_grad, *, downscale_factor, data_format: _shuffled(out_grad, downscale_factor, data_format), reads=""
+    ),
+)
+def pixel_unshuffle(x: Shape, downscale_factor: int, data_format: str = "NCHW") -> Rule:
+    """Elements of large pixels become channels."""
+    _check_image(x, 1, downscale_factor, f"downscale_factor={downscale_factor}", data_format)
+    left = _pixel_dims("c", ["(h p)", "(w q)"], data_format)
+    right = _pixel_dims("(c p q)", "hw", data_format)
+    sizes = {"p": downscale_factor, "q": downscale_factor}
+    return rule(f"x[{left}] -> out[{right}]", whole="p q", linear="x", monotone="x", sizes=sizes)
+
+
+def _channels_shuffled(x: Array, groups: int, data_format: str) -> Array:
+    axis = channel_axis(data_format, x.ndim)
+    apart = x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
+    return np.swapaxes(apart, axis, axis + 1).reshape(x.shape)
+
+
+def _channels_back(out_grad: Array, *, groups: int, data_format: str) -> Array:
+    own = out_grad.shape[channel_axis(data_format, out_grad.ndim)] // groups
+    return _channels_shuffled(out_grad, own, data_format)
+
+
+@family(
+    "channel_shuffle",
+    "x[] -> out[]",
+    kernel=_channels_shuffled,
+    local=lambda attrs, ctx: {**attrs, "groups": attrs["groups"] // ctx.count("g")},
+    grad=Grad(_channels_back, reads=""),
+)
+def channel_shuffle(x: Shape, groups: int, data_format: str = "NCHW") -> Rule:
+    """The channels of all groups in turn: the major part of the channel dim becomes the minor one."""
+    _check_image(x, groups, 1, f"groups={groups}", data_format)
+    left, right = (_pixel_dims(channels, "hw", data_format) for channels in ("(g c)", "(c g)"))
+    return rule(f"x[{left}] -> out[{right}]", linear="x", monotone="x", sizes={"g": groups})
+
+
+# ------------------------------------------------------------------------------------------------------------- regions
+
+
+def _samples(low: float, high: float, bins: int, ratio: int, size: int) -> Array:
+    """Return the matrix [bins, size] that takes the mean of bilinear samples along one dim of a region."""
+    each = ratio if ratio > 0 else max(1, math.ceil((high - low) / bins))
+    place = low + (np.arange(bins * each) + 0.5) * ((high - low) / (bins * each))
+    inside = (place >= -1) & (place <= size)
+    place = np.clip(place, 0, size - 1)
+    first = np.minimum(np.floor(place).astype(int), max(size - 2, 0))
+    part = place - first
+    matrix = np.zeros((bins * each, size))
+    rows = np.arange(bins * each)
+    matrix[rows, np.minimum(first + 1, size - 1)] = part * inside
+    matrix[rows, first] += (1 - part) * inside
+    return np.asarray(matrix.reshape(bins, each, size).mean(1))
+
+
+def _regions(
+    x: Shape,
+    boxes: Array,
+    boxes_num: Array | None,
+    pooled_height: int,
+    pooled_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> list[tuple[int, Array, Array]]:
+    """Return, for each box, its sample and the matrices that pool its rows and columns."""
+    counts = [len(boxes)] if boxes_num is None else boxes_num
+    found = []
+    for sample, box in zip(np.repeat(np.arange(len(counts)), counts), boxes, strict=True):
+        left, top, right, bottom = box * spatial_scale - (0.5 if aligned else 0.0)
+        if not aligned:
+            right, bottom = max(right, left + 1), max(bottom, top + 1)
+        rows = _samples(top, bottom, pooled_height, sampling_ratio, x[2])
+        found.append((int(sample), rows, _samples(left, right, pooled_width, sampling_ratio, x[3])))
+    return found
+
+
+def _roi_align(x: Array, boxes: Array, boxes_num: Array | None, **attrs: Any) -> Array:
+    pooled = [rows @ x[n] @ columns.T for n, rows, columns in _regions(x.shape, boxes, boxes_num, **attrs)]
+    return np.stack(pooled).astype(x.dtype)
+
+
+def _roi_align_back(boxes: Array, boxes_num: Array | None, out_grad: Array, *, shapes: Shapes, **attrs: Any) -> Array:
+    x = shape_of(shapes, "x")
+    grad = np.zeros(x, out_grad.dtype)
+    for (n, rows, columns), pooled in zip(_regions(x, boxes, boxes_num, **attrs), out_grad, strict=True):
+        grad[n] += rows.T @ pooled @ columns
+    return grad
+
+
+def _roi_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    return ((shape_of(shapes, "boxes")[0], shape_of(shapes, "x")[1], attrs["pooled_height"], attrs["pooled_width"]),)
+
+
+_ROI: Callable[..., Any] = family(
+    "roi_align",
+    "x[], boxes[], boxes_num?[] -> out[]",
+    kernel=_roi_align,
+    shape=_roi_shape,
+    dtype=lambda dtypes, attrs: (dtypes["x"],),
+    grad=Grad(_roi_align_back, reads="boxes boxes_num", of="x", shapes=True),
+)
+
+
+@_ROI
+def roi_align(
+    x: Shape,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = True,
+) -> Rule:
+    """Boxes of an image, each pooled to one size; which sample a box lies in is data, so only channels are cut."""
+    return rule("x[_ c _ _], boxes[_ _], boxes_num?[_] -> out[_ c _ _]", linear="x")

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import numpy as np
+from truth import Case
+
+_BOXES = np.array([[0.5, 1.0, 4.0, 5.0], [1.0, 0.0, 3.5, 2.0], [2.0, 2.0, 5.5, 4.5]])
+CASES = [
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"scale_factor": 2.0}),
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"size": [2, 9]}),
+    Case("interpolate", {"x": (2, 4, 6, 6)}, {"size": [4, 1], "align_corners": True, "data_format": "NHWC"}),
+    Case("interpolate", {"x": (2, 6, 4)}, {"size": 7, "mode": "linear", "data_format": "NCL"}),
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"scale_factor": [2.0, 1.0], "mode": "bilinear"}),
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"size": [7, 3], "mode": "bilinear", "align_mode": 1}),
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"size": [7, 8], "mode": "bilinear", "align_corners": True}),
+    Case("interpolate", {"x": (2, 6, 4, 3, 2)}, {"size": [2, 4, 3], "mode": "trilinear", "data_format": "NCDHW"}),
+    Case("interpolate", {"x": (2, 6, 4, 6)}, {"size": [7, 3], "mode": "bicubic"}),
+    Case("interpolate", {"x": (2, 6, 12, 7)}, {"size": [6, 3], "mode": "area"}),
+    Case("pixel_shuffle", {"x": (2, 24, 2, 6)}, {"upscale_factor": 2}),
+    Case("pixel_unshuffle", {"x": (2, 4, 12, 6)}, {"downscale_factor": 2, "data_format": "NHWC"}),
+    Case("channel_shuffle", {"x": (2, 24, 2, 3)}, {"groups": 4}),
+    Case(
+        "roi_align",
+        {"x": (2, 6, 6, 6), "boxes": _BOXES, "boxes_num": np.array([1, 2])},
+        {"pooled_height": 2, "pooled_width": 3, "sampling_ratio": 2},
+    ),
+    Case("roi_align", {"x": (1, 6, 6, 6), "boxes": _BOXES}, {"pooled_height": 2, "aligned": False}),
+]
