@@ -254,12 +254,15 @@ def plan_command(
 
 def verified(found: Plan) -> int:
     """Check the proof and run the plan; say what was found."""
-    with stage("checking the plan and its certificate"):
-        checked = found.check()
-    click.echo(str(checked))
-    with stage("running the plan on simulated devices"):
-        ran = found.simulate(seed=0)
-    click.echo(str(ran))
+    try:
+        with stage("checking the plan and its certificate"):
+            checked = found.check()
+        click.echo(str(checked))
+        with stage(f"running the plan on {found.problem.mesh.device_ids.size} simulated devices"):
+            ran = found.simulate(seed=0)
+        click.echo(str(ran))
+    except KeyboardInterrupt:
+        return complain("stopped before the plan was confirmed", REFUSED)
     return 0 if checked.ok and ran.ok else REFUSED
 
 
@@ -274,8 +277,11 @@ def check_command(plan_file: Path) -> int:
         claimed = parse(plan_file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise click.ClickException(f"{plan_file}: {error}") from error
-    with stage(f"checking {plan_file.name}"):
-        checked = verify(claimed)
+    try:
+        with stage(f"checking {plan_file.name}"):
+            checked = verify(claimed)
+    except KeyboardInterrupt:
+        return complain("stopped before the plan was confirmed", REFUSED)
     click.echo(str(checked))
     return 0 if checked.ok else REFUSED
 

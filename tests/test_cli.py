@@ -192,6 +192,7 @@ def test_verify_refuses_what_does_not_hold(
 ) -> None:
     found = SimpleNamespace(
         status="optimal",
+        problem=SimpleNamespace(mesh=solver.Mesh({"dp": 2})),
         check=lambda: SimpleNamespace(ok=checked),
         simulate=lambda seed: SimpleNamespace(ok=ran),
     )
