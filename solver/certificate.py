@@ -305,9 +305,9 @@ class Model:
         offered, asked = np.zeros(allowed.shape[0], np.bool_), np.zeros(allowed.shape[1], np.bool_)
         offered[link.offers[alive[link.tail]].reshape(-1)] = True
         asked[link.asks[alive[link.head]]] = True
-        reaches = (allowed & asked).any(axis=1, keepdims=True)[:, 0]
-        reached = (allowed & offered[:, None]).any(axis=0, keepdims=True)[0]
-        yield link.tail, reaches[link.offers].any(axis=1, keepdims=True)[:, 0]
+        reaches = np.logical_or.reduce(allowed & asked, axis=1)
+        reached = np.logical_or.reduce(allowed & offered[:, None], axis=0)
+        yield link.tail, reaches[link.offers[:, 0]] | reaches[link.offers[:, 1]]
         yield link.head, reached[link.asks]
 
 

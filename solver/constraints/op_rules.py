@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations, product
 
 from ops.bind import BoundRule, Row, composes, one_kind
-from ops.placement import Partial
+from ops.placement import Partial, Placement
+from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
 from solver.constraints.variables import Clauses, negation
 from solver.problem import Problem
@@ -59,12 +60,11 @@ def _imply(clauses: Clauses, problem: Problem, node: str, axis: int, k: int, row
 def _one_placement(clauses: Clauses, problem: Problem, node: str) -> None:
     """Demand one placement per mesh axis of each result and use."""
     bound = problem.bound[node]
-    columns = [
+    columns: list[tuple[Place, list[Placement | None]]] = [
         (("needed", node, slot), [row.operands[slot] for row in bound.rows]) for slot in range(len(bound.operands))
     ]
-    columns += [
-        (("made", t), [row.results[i] for row in bound.rows]) for i, t in enumerate(problem.graph.nodes[node].results)
-    ]
+    for slot, tensor in enumerate(problem.graph.nodes[node].results):
+        columns.append((("made", tensor), [row.results[slot] for row in bound.rows]))
     for place, placements in columns:
         for axis in range(len(problem.mesh.sizes)):
             literals = [clauses.known(*place, axis, p) for p in dict.fromkeys(placements)]
@@ -114,8 +114,9 @@ def _add_kinds(clauses: Clauses, problem: Problem, node: str) -> None:
     if not clashing:
         return
     clauses.under(Reason("kinds", node, f"no tensor of {node!r} carries two partial kinds"))
-    places = [("needed", node, slot) for slot in range(len(problem.bound[node].operands))]
-    for place in [*places, *(("made", tensor) for tensor in problem.graph.nodes[node].results)]:
+    places: list[Place] = [("needed", node, slot) for slot in range(len(problem.bound[node].operands))]
+    places += [("made", tensor) for tensor in problem.graph.nodes[node].results]
+    for place in places:
         for first, second in combinations(range(len(problem.mesh.sizes)), 2):
             for a, b in clashing:
                 one, other = clauses.known(*place, first, a), clauses.known(*place, second, b)

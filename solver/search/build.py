@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from solver.search.network import INF, Edge, Network, Variable
 
 IntArray: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[np.int32]
+A = TypeVar("A", bound=NDArray[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ class _Builder:
         self.kept: dict[str, IntArray] = {}
         self.pairs: dict[str, Pairs] = {}
         self.position: dict[tuple[str, str], int] = {}
-        self.shared: dict[tuple[object, ...], object] = {}
+        self.shared: dict[tuple[object, ...], Any] = {}
         self.identities: dict[int, IntArray] = {}
 
     def built(self) -> Built:
@@ -136,7 +137,7 @@ class _Builder:
         for slot, tensor in enumerate(node.results):
             if not self._has_variable(tensor) and tensor in problem.graph.outputs:
                 cost = np.minimum(INF, cost + self._delivery(tensor)[joint.results[slot][kept]])
-        self._add(Variable(name, "op", self._share("cost", name, cost)))
+        self._add(Variable(name, "op", self._share("cost", cost)))
         for use in uses:
             self._add_use(use)
         for slot, tensor in enumerate(node.results):
@@ -196,7 +197,7 @@ class _Builder:
     def _add_use(self, use: Use) -> None:
         problem = self.problem
         head = self.position["op", use.op]
-        needed = self._share("needed", use, self.joint[use.op].operands[use.slot][self.kept[use.op]])
+        needed = self._share("needed", self.joint[use.op].operands[use.slot][self.kept[use.op]])
         producer = problem.graph.tensors[use.tensor].producer
         if ("tensor", use.tensor) in self.position:
             tail = self.position["tensor", use.tensor]
@@ -217,10 +218,10 @@ class _Builder:
 
     def _made_columns(self, node: str, slot: int) -> IdArray:
         made = self.joint[node].results[slot][self.kept[node]]
-        columns: IdArray = self._share("made", (node, slot), np.stack([made, made], axis=1))
+        columns: IdArray = self._share("made", np.stack([made, made], axis=1))
         return columns
 
-    def _share(self, what: str, of: object, array: IntArray | IdArray) -> NDArray[np.int64] | NDArray[np.int32]:
+    def _share(self, what: str, array: A) -> A:
         """Return an equal array that exists already, so that equal layers share their arrays."""
-        key = (what, array.shape, array.tobytes())
-        return self.shared.setdefault(key, array)  # type: ignore[return-value]
+        shared: A = self.shared.setdefault((what, array.shape, array.tobytes()), array)
+        return shared
