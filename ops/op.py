@@ -66,7 +66,8 @@ class Op:
     view : bool
         Renames memory and costs nothing.
     domain : mapping
-        Operand -> the factor whose indices it holds, or ``positive``.
+        Operand -> the factor whose indices it holds, or the numbers it takes: ``positive``, or ``unit`` for those
+        between 0 and 1.
     local : callable or None
         ``(attrs, LocalContext) -> attrs`` of the op on one device.
     forward : Op or None

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 from truth import Case
+from truth_reasons import AFFINE, JOINT
 
 FEW = np.arange(24).reshape(4, 6) * 7 % 5
 OTHER = np.arange(24).reshape(4, 6) * 5 % 3
 LOGIC = {"x": "bool", "y": "bool"}
 
 SPLIT = np.array([[True], [False], [True], [False]])
-JOINT = {"*P(m??) P(m??) -> P(m??)": "an order passes one operand at a time, so that it holds for every monotone op"}
 QUOTIENT = {"P(*) R R -> *": "the rule does not differentiate a quotient"}
-AFFINE = {"*P(* -> *": "the expression is affine in what is partial, or a product with a function of another operand"}
 
 CASES = [
     Case("add", {"x": (4, 6), "y": (4, 6)}),

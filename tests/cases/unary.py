@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 from truth import Case
+from truth_reasons import FORWARD
 
 BITS = np.arange(24).reshape(4, 6) % 7
 ODD = np.array([[0.5, np.nan, np.inf, -np.inf, 1.0, 0.0]] * 2 + [[np.inf, 1.0, np.nan, 2.0, -np.inf, 3.0]] * 2)
@@ -17,7 +18,6 @@ ANYWHERE = """
 POSITIVE = "sqrt rsqrt reciprocal log log1p log2 log10"
 HALF_LINE = {"P(min) -> *": "terms of a P(max) may lie outside the domain, and no clause lets P(min) alone pass"}
 RANGE = {"P(m??) -> P(m??)": "a float outside the range of the integers wraps"}
-FORWARD = {"P(*) R -> P(*)": "the forward op asks for it without P, and a use may read what was made"}
 
 CASES = [
     *(Case(op, {"x": (4, 6)}) for op in ANYWHERE.split()),

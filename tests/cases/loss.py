@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+from truth import Case
+from truth_reasons import AFFINE, FORWARD
+
+IGNORED = np.array([[0], [5], [-100], [2]])
+LABEL = np.array([5, 0, -100, 3])
+SOFT = np.arange(1.0, 25.0).reshape(4, 6) ** 2 % 7 + 0.5
+DISTRIBUTION = SOFT / SOFT.sum(-1, keepdims=True)
+ONE_RESULT = {"*P(sum)*": "of the two results only one is linear in what is partial, and a partial passes for all"}
+TOTAL = {"*P(*": "only the mean reads the total weight, and its grad reads it without P"}
+PAIR = {"input": (4, 6), "label": (4, 6)}
+
+CASES = [
+    *(
+        Case(op, PAIR, {"reduction": reduction}, AFFINE, FORWARD)
+        for op in (
+            "mse_loss",
+            "l1_loss",
+            "smooth_l1_loss",
+            "kl_div",
+            "binary_cross_entropy",
+            "binary_cross_entropy_with_logits",
+        )
+        for reduction in ("mean", "sum", "none")
+    ),
+    Case("smooth_l1_loss", PAIR, {"delta": 0.5, "is_huber": False}),
+    Case("kl_div", PAIR, {"log_target": True}, AFFINE, FORWARD),
+    Case("cross_entropy_with_softmax", {"logits": (4, 12), "label": (4, 1)}, grad_missing=FORWARD),
+    Case("cross_entropy_with_softmax", {"logits": (4, 6), "label": IGNORED}, grad_missing=FORWARD),
+    Case("cross_entropy_with_softmax", {"logits": (2, 6, 4), "label": (2, 1, 4)}, {"axis": 1}, grad_missing=FORWARD),
+    Case(
+        "cross_entropy_with_softmax",
+        {"logits": (4, 6), "label": DISTRIBUTION},
+        {"soft_label": True},
+        grad_missing=FORWARD,
+    ),
+    *(
+        Case(
+            "nll_loss",
+            {"input": (4, 6), "label": LABEL, "weight": weight},
+            {"reduction": reduction},
+            ONE_RESULT,
+            TOTAL | FORWARD,
+        )
+        for weight in (None, (6,))
+        for reduction in ("mean", "sum", "none")
+    ),
+    Case("nll_loss", {"input": (2, 6, 4), "label": (2, 4), "weight": (6,)}, {}, ONE_RESULT, FORWARD),
+]
