@@ -13,11 +13,15 @@ import numpy as np
 from solver.search.bound import Dual, Messages, picoseconds
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
-from solver.search.network import INF, Domains, IntArray, Network, arc_consistency
+from solver.search.network import INF, BoolArray, Domains, IntArray, Network, arc_consistency
 from solver.search.split import proposals
 
 SEEDS = range(8)
 """Seeds of the random orders in which assignments are read off."""
+
+AT_ROOT = 30, 0.01
+BELOW = 10, 0.05
+"""No more sweeps when so many of them gained less than this fraction of what is missing, at the root and below it."""
 
 TREE_BYTES = 2**31
 """No more branching once the messages of the leaves take this much memory."""
@@ -125,7 +129,9 @@ class Result:
     seconds: float
 
 
-def solve(network: Network, timeout: float = 60.0, gap: float = 0.0, progress: Report | None = None, nodes: int = 100_000) -> Result:
+def solve(
+    network: Network, timeout: float = 60.0, gap: float = 0.0, progress: Report | None = None, nodes: int = 100_000
+) -> Result:
     """Find the cheapest assignment and prove it.
 
     Parameters
@@ -146,92 +152,119 @@ def solve(network: Network, timeout: float = 60.0, gap: float = 0.0, progress: R
     Result
         Optimal when ``bound == cost``. KeyboardInterrupt ends the search early, with the best so far.
     """
-    begin = time.monotonic()
-    start = arc_consistency(network)
-    if not start.feasible:
-        return Result(None, INF, Leaf(None, INF << SCALE_BITS, infeasible=True), INF, True, 0, 1, time.monotonic() - begin)
-    search = _Search(network, start.domains, begin, timeout, gap, progress, nodes)
+    limits = _Limits(time.monotonic(), timeout, gap, progress, nodes)
+    search: _Search | None = None
     try:
+        start = arc_consistency(network)
+        if not start.feasible:
+            return Result(None, INF, _NOTHING, INF, True, 0, 1, limits.seconds)
+        search = _Search(network, start.domains, limits)
         search.run()
     except KeyboardInterrupt:
-        pass
+        if search is None:
+            zeros = tuple(
+                (np.zeros(len(e.table), np.int64), np.zeros(e.table.shape[1], np.int64)) for e in network.edges
+            )
+            return Result(None, INF, Leaf(zeros, 0), 0, False, 0, 0, limits.seconds)
     return search.result()
+
+
+_NOTHING = Leaf(None, INF << SCALE_BITS, infeasible=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """When to stop."""
+
+    begin: float
+    timeout: float
+    gap: float
+    progress: Report | None
+    nodes: int
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    @property
+    def over(self) -> bool:
+        return self.seconds > self.timeout
 
 
 class _Part:
     """A node of the tree while it grows."""
 
-    def __init__(self, domains: Domains, dual: Dual | None, units: int) -> None:
-        self.domains, self.dual, self.units = domains, dual, units
+    def __init__(self, domains: Domains, dual: Dual | None) -> None:
+        self.domains, self.dual = domains, dual
+        self.units = INF << SCALE_BITS if dual is None else 0
         self.split: tuple[int, IntArray, IntArray, _Part, _Part] | None = None
 
 
 class _Search:
     """The work of `solve`."""
 
-    def __init__(self, network: Network, domains: Domains, begin: float, timeout: float, gap: float,
-                 progress: Report | None, nodes: int) -> None:
-        self.network, self.begin, self.timeout, self.gap, self.progress, self.limit = network, begin, timeout, gap, progress, nodes
+    def __init__(self, network: Network, domains: Domains, limits: _Limits) -> None:
+        self.network, self.limits = network, limits
         self.flat = flatten(network, domains)
-        self.incumbent = Incumbent(self.flat)
-        self.root = _Part(domains, Dual(self.flat), 0)
+        dual = Dual(self.flat)
+        self.incumbent = Incumbent(dual)
+        self.root = _Part(domains, dual)
         self.open: list[tuple[int, int, _Part]] = []
-        self.sweeps, self.nodes, self.stopped = 0, 1, False
+        self.sweeps, self.nodes, self.stopped = 0, 0, False
         per_leaf = 8 * sum(sum(edge.table.shape) for edge in network.edges)
-        self.most_leaves = max(16, TREE_BYTES // max(1, per_leaf))
+        self.most_nodes = min(limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))
 
     def run(self) -> None:
         """Raise the bound of the root, then of the part with the least bound, until nothing is open."""
         self._raise_root()
-        heapq.heappush(self.open, (self.root.units, 0, self.root))
-        while self.open and not self.stopped and not self._closed(self.open[0][0]):
-            if self.nodes >= min(self.limit, 2 * self.most_leaves):
-                break
-            part = self.open[0][2]
-            children = self._divide(part)
+        self._push(self.root)
+        while self.open and self.nodes < self.most_nodes and not self._finished(self.open[0][0]):
+            children = self._divide(self.open[0][2])
             if children is None:
                 break
             heapq.heappop(self.open)
             for child in children:
-                if child.dual is not None:
-                    heapq.heappush(self.open, (child.units, self.nodes, child))
-                self.nodes += 1
+                self._push(child)
 
-    def _closed(self, units: int) -> bool:
-        """Whether no part with this bound needs more work."""
+    def _push(self, part: _Part) -> None:
+        if part.dual is not None:
+            heapq.heappush(self.open, (part.units, self.nodes, part))
+        self.nodes += 1
+
+    def _finished(self, units: int) -> bool:
+        """Whether a part with this bound needs no more work, or gets none."""
         cost = self.incumbent.cost
-        return cost < INF and cost - picoseconds(units) <= self.gap * cost
+        return self.stopped or (cost < INF and cost - picoseconds(units) <= self.limits.gap * cost)
 
     def _raise_root(self) -> None:
-        """Sweep over the whole network; where that finds nothing allowed, dive."""
-        dual, part = self.root.dual, self.root
+        """Sweep over the whole network and read assignments off; where none is allowed, dive."""
+        dual, improved = self.root.dual, True
         assert dual is not None
-        waiting = orders(len(self.network.variables), SEEDS)
-        self._raise(part, 30, 0.01, often=True)
-        for order in waiting:
-            if self.stopped or self._closed(part.units):
-                break
-            self.incumbent.read(dual, order)
+        while improved and not self._finished(self.root.units):
+            self._raise(self.root, dual, *AT_ROOT)
+            improved = False
+            for order in orders(len(self.network.variables), SEEDS):
+                if self._finished(self.root.units):
+                    break
+                improved |= self.incumbent.read(dual, order)
+                self._tell(self.root.units)
         if self.incumbent.choice is None and not self.stopped:
-            choice = dive(dual, part.domains)
+            choice = dive(dual, self.root.domains, lambda: self.limits.over)
             if choice is not None:
                 self.incumbent.offer(choice)
 
-    def _raise(self, part: _Part, window: int, enough: float, often: bool = False) -> None:
-        """Sweep until the part is closed, or the bound gains less than `enough` of what is missing in `window` sweeps."""
-        dual = part.dual
-        assert dual is not None
+    def _raise(self, part: _Part, dual: Dual, window: int, enough: float) -> None:
+        """Sweep until the part needs no more, or gained less than `enough` of what is missing in `window` sweeps."""
         history: list[int] = []
-        while not self.stopped:
+        changed = True
+        while changed and not self._finished(part.units):
             changed = dual.sweep()
             self.sweeps += 1
             part.units = dual.units
             history.append(part.units)
-            if often and (len(history) <= 5 or len(history) % 5 == 0):
+            if part is self.root and (len(history) <= 5 or len(history) % 5 == 0):
                 self.incumbent.offer(dual.state.choice)
-            self._tell(part)
-            if not changed or self._closed(part.units):
-                break
+            self._tell(part.units)
             if len(history) > window and self._slow(history[-1] - history[-1 - window], part.units, enough):
                 break
         self.incumbent.offer(dual.state.choice)
@@ -241,83 +274,95 @@ class _Search:
         missing = (cost << SCALE_BITS) - units if cost < INF else units // 100
         return gained <= enough * missing
 
-    def _tell(self, part: _Part) -> None:
+    def _tell(self, units: int) -> None:
         """Report, and notice when to stop."""
-        seconds = time.monotonic() - self.begin
-        if seconds > self.timeout:
-            self.stopped = True
-        if self.progress is not None:
+        self.stopped |= self.limits.over
+        if self.limits.progress is not None:
             cost = self.incumbent.cost
-            least = min([part.units, *(self.open[:1] and [self.open[0][0]])])
-            bound = min(picoseconds(least), cost)
-            if self.progress(Progress(self.sweeps, self.nodes, bound, cost if cost < INF else None, seconds)):
-                self.stopped = True
+            bound = min(picoseconds(self.open[0][0] if self.open else units), cost)
+            known = cost if cost < INF else None
+            self.stopped |= bool(
+                self.limits.progress(Progress(self.sweeps, self.nodes, bound, known, self.limits.seconds))
+            )
 
     def _divide(self, part: _Part) -> tuple[_Part, _Part] | None:
         """Split a part in the most promising of the proposed ways and raise the bounds of both sides."""
         assert part.dual is not None
-        best: tuple[tuple[int, int], int, IntArray, IntArray, _Part, _Part] | None = None
+        best: tuple[list[int], int, BoolArray, _Part, _Part] | None = None
         for variable, chosen in proposals(part.dual):
             domain = part.domains[variable]
-            left = domain & np.isin(self.flat.group[variable], chosen)
-            right = domain & ~left
-            pair = self._child(part, variable, left), self._child(part, variable, right)
-            for child in pair:
-                if child.dual is not None:
-                    for _ in range(2):
-                        child.dual.sweep()
-                        self.sweeps += 1
-                    child.units = child.dual.units
-            gains = sorted(child.units for child in pair)
-            if best is None or (gains[0], gains[1]) > best[0]:
-                best = (gains[0], gains[1]), variable, np.flatnonzero(left), np.flatnonzero(right), *pair
-            self._tell(part)
-            if self.stopped:
+            one_side = domain & np.isin(self.flat.group[variable], chosen)
+            left, right = (self._child(part, part.dual, variable, side) for side in (one_side, domain & ~one_side))
+            gains = sorted((left.units, right.units))
+            if best is None or gains > best[0]:
+                best = gains, variable, one_side, left, right
+            self._tell(part.units)
+            if self._finished(gains[0]):
                 break
         if best is None:
             return None
-        _, variable, left_values, right_values, *children = best
-        for child in children:
-            if child.dual is not None and not self._closed(child.units):
-                self._raise(child, 10, 0.05)
-        part.split = variable, left_values, right_values, children[0], children[1]
+        _, variable, one_side, left, right = best
+        for child in (left, right):
+            if child.dual is not None:
+                self._raise(child, child.dual, *BELOW)
+        other_side = part.domains[variable] & ~one_side
+        part.split = variable, np.flatnonzero(one_side), np.flatnonzero(other_side), left, right
         part.dual = None
-        return children[0], children[1]
+        return left, right
 
-    def _child(self, part: _Part, variable: int, domain: np.ndarray) -> _Part:
-        """Return one side of a split, without a dual where nothing is allowed on it."""
-        narrowed = (*part.domains[:variable], domain, *part.domains[variable + 1:])
-        found = arc_consistency(self.network, narrowed, [variable])
+    def _child(self, part: _Part, dual: Dual, variable: int, side: BoolArray) -> _Part:
+        """Return one side of a split after two sweeps, without a dual where nothing is allowed on it."""
+        found = arc_consistency(
+            self.network, (*part.domains[:variable], side, *part.domains[variable + 1 :]), [variable]
+        )
         if not found.feasible:
-            return _Part(found.domains, None, INF << SCALE_BITS)
-        return _Part(found.domains, Dual(self.flat, self.flat.restrict(found.domains), part.dual), part.units)
+            return _Part(found.domains, None)
+        cost = self.flat.restrict(dual.state.cost, part.domains, found.domains)
+        child = _Part(found.domains, Dual(self.flat, cost, dual))
+        assert child.dual is not None
+        child.dual.sweep()
+        child.dual.sweep()
+        self.sweeps += 2
+        child.units = child.dual.units
+        return child
 
     def result(self) -> Result:
-        """Return the tree and what it proves; the parts give up their duals."""
-        shared: dict[bytes, IntArray] = {}
+        """Return the tree and what it proves."""
+        tree, units = _grown(self.root)
+        infeasible = units >= INF << SCALE_BITS and self.incumbent.choice is None
+        bound = INF if infeasible else min(picoseconds(units), self.incumbent.cost)
+        return Result(
+            self.incumbent.assignment,
+            self.incumbent.cost,
+            tree,
+            bound,
+            infeasible,
+            self.sweeps,
+            self.nodes,
+            self.limits.seconds,
+        )
 
-        def share(array: IntArray) -> IntArray:
-            return shared.setdefault(array.tobytes(), array)
 
-        done: dict[int, Tree] = {}
-        least = INF << SCALE_BITS
-        stack = [self.root]
-        while stack:
-            part = stack.pop()
-            if part.split is None:
-                if part.dual is None:
-                    done[id(part)] = Leaf(None, INF << SCALE_BITS, infeasible=True)
-                else:
-                    messages = tuple((share(a), share(b)) for a, b in part.dual.messages())
-                    done[id(part)] = Leaf(messages, part.units)
-                least = min(least, part.units)
+def _grown(root: _Part) -> tuple[Tree, int]:
+    """Return a tree as it will be read, equal messages stored once, and the least bound of its leaves."""
+    shared: dict[bytes, IntArray] = {}
+    done: dict[int, Tree] = {}
+    least = INF << SCALE_BITS
+    stack = [root]
+    while stack:
+        part = stack.pop()
+        if part.split is None:
+            least = min(least, part.units)
+            done[id(part)] = _NOTHING if part.dual is None else _leaf(part.dual, part.units, shared)
+        else:
+            variable, left_values, right_values, left, right = part.split
+            if id(left) in done and id(right) in done:
+                done[id(part)] = Split(variable, left_values, right_values, done[id(left)], done[id(right)])
             else:
-                variable, left_values, right_values, left, right = part.split
-                if id(left) in done:
-                    done[id(part)] = Split(variable, left_values, right_values, done[id(left)], done[id(right)])
-                else:
-                    stack += [part, left, right]
-        infeasible = least >= INF << SCALE_BITS and self.incumbent.choice is None
-        bound = INF if infeasible else min(picoseconds(least), self.incumbent.cost)
-        return Result(self.incumbent.assignment, self.incumbent.cost, done[id(self.root)], bound, infeasible,
-                      self.sweeps, self.nodes, time.monotonic() - self.begin)
+                stack += [part, left, right]
+    return done[id(root)], least
+
+
+def _leaf(dual: Dual, units: int, shared: dict[bytes, IntArray]) -> Leaf:
+    messages = [(shared.setdefault(a.tobytes(), a), shared.setdefault(b.tobytes(), b)) for a, b in dual.messages()]
+    return Leaf(tuple(messages), units)

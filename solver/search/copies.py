@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.search.flat import compiled
+from solver.search.kernels import compiled
 from solver.search.network import INF
 
 IntArray: TypeAlias = NDArray[np.int64]

@@ -1,73 +1,32 @@
-"""A cost network as flat arrays for compiled loops: only the values and layouts that are still possible.
+"""A cost network as flat arrays for compiled loops.
 
-Prices become integers in units of ``2**-shift`` picoseconds, normally 1/4096. Values that no edge and no cost can tell apart
-are one value here, the cheapest of them.
+Prices become integers in units of ``2**-shift`` picoseconds, normally 1/4096. Values that no edge can tell apart are
+one value here, the cheapest of them. Layouts that no value uses leave their tables where that makes them much smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from solver.search.kernels import DEAD, FORBIDDEN, LIMIT, Flat
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network
 
 SCALE_BITS = 12
 """Messages of a certificate are integers in units of ``2**-SCALE_BITS`` picoseconds."""
 
-FORBIDDEN = 2**61
-"""Forbidden, inside the loops; two of them and a message still fit an int64."""
-
-DEAD = 2**60
-"""A sum this large stands for forbidden."""
-
-LIMIT = 2**57
-"""No message exceeds this; one cut off here only weakens the bound."""
-
 HEADROOM = 16
 """How many times the dearest single price a message may grow to before it is cut off."""
 
-F = TypeVar("F", bound=Callable[..., object])
+CROWDED = 0.7
+"""A side of a table with more than this fraction of its layouts in use stays whole, so that tables are shared."""
 
-
-def compiled(function: F) -> F:
-    """Compile a loop over flat arrays; with NUMBA_DISABLE_JIT set the same text runs as plain Python."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
-
-
-class Flat(NamedTuple):
-    """The arrays that the compiled loops read; none of them changes."""
-
-    start: IntArray
-    """First value of each variable, and the end."""
-    divisor: IntArray
-    """Into how many shares each variable splits what it holds."""
-    out_start: IntArray
-    out_edge: IntArray
-    in_start: IntArray
-    in_edge: IntArray
-    tail: IntArray
-    head: IntArray
-    paired: BoolArray
-    """Whether a tail value offers two layouts."""
-    made: IntArray
-    held: IntArray
-    into: IntArray
-    """Where in `pool` the row ids (made, held) and the column ids (into) of an edge start."""
-    rows: IntArray
-    columns: IntArray
-    table_start: IntArray
-    """Where in `tables` the table of an edge starts, row by row, and in `transposed` column by column."""
-    row_start: IntArray
-    column_start: IntArray
-    """Where the messages to the tail (per row) and to the head (per column) of an edge start."""
-    pool: NDArray[np.uint32]
-    tables: IntArray
-    transposed: IntArray
+THIN = 0.25
+"""A table with at most this fraction of its pairs allowed is kept as a list of them too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,17 +64,18 @@ class FlatNetwork:
         """Return the values of the network that a choice of flat values stands for."""
         return tuple(int(values[k]) for values, k in zip(self.values, choice, strict=True))
 
-    def choice(self, assignment: tuple[int, ...]) -> IdArray:
+    def choice(self, assignment: Sequence[int]) -> IdArray:
         """Return the flat values that stand for an assignment, -1 where there is none."""
         return np.array([group[value] for group, value in zip(self.group, assignment, strict=True)], np.int32)
 
-    def restrict(self, domains: Domains) -> IntArray:
-        """Return the unary prices where values outside `domains` are forbidden."""
-        cost = self.cost.copy()
-        for i, (group, domain) in enumerate(zip(self.group, domains, strict=True)):
-            alive = np.zeros(len(self.values[i]), np.bool_)
-            alive[group[domain]] = True
-            cost[self.flat.start[i]: self.flat.start[i + 1]][~alive] = FORBIDDEN
+    def restrict(self, cost: IntArray, before: Domains, after: Domains) -> IntArray:
+        """Return unary prices where the values that `after` lost against `before` are forbidden too."""
+        cost = cost.copy()
+        for i, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old is not new:
+                alive = np.zeros(len(self.values[i]), np.bool_)
+                alive[self.group[i][new]] = True
+                cost[self.flat.start[i] : self.flat.start[i + 1]][~alive] = FORBIDDEN
         return cost
 
 
@@ -141,118 +101,176 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
     FlatNetwork
         What the compiled loops need.
     """
-    return _Flattening(network, domains).result()
+    at: list[list[Edge]] = [[] for _ in network.variables]
+    for edge in network.edges:
+        at[edge.tail].append(edge)
+        at[edge.head].append(edge)
+    grouped: dict[object, tuple[IdArray, IntArray]] = {}
+    pairs = [_group(network, i, at[i], domains[i], grouped) for i in range(len(network.variables))]
+    values = tuple(pair[1] for pair in pairs)
+    shift = _shift(network)
+    codes, tables = _Codes(), _Tables(shift)
+    tails = [codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail]) for edge in network.edges]
+    heads = [codes.add(edge.head_index, edge.table.shape[1], values[edge.head]) for edge in network.edges]
+    row_ids, column_ids = tuple(side[0] for side in tails), tuple(side[0] for side in heads)
+    placed = _ints([tables.add(edge, *ids) for edge, *ids in zip(network.edges, row_ids, column_ids, strict=True)])
+    tail, head = _ints([edge.tail for edge in network.edges]), _ints([edge.head for edge in network.edges])
+    out_start, out_edge = _adjacency(tail, len(values))
+    in_start, in_edge = _adjacency(head, len(values))
+    made, held = _ints([side[1][0] for side in tails]), _ints([side[1][-1] for side in tails])
+    flat = Flat(
+        start=_offsets(values),
+        divisor=np.maximum(1, np.maximum(np.diff(out_start), np.diff(in_start))),
+        out_start=out_start,
+        out_edge=out_edge,
+        in_start=in_start,
+        in_edge=in_edge,
+        tail=tail,
+        head=head,
+        paired=made != held,
+        made=made,
+        held=held,
+        into=_ints([side[1][0] for side in heads]),
+        rows=_ints([len(ids) for ids in row_ids]),
+        columns=_ints([len(ids) for ids in column_ids]),
+        row_start=_offsets(row_ids),
+        column_start=_offsets(column_ids),
+        pool=_joined(codes.pool, np.uint32),
+        **tables.arrays(placed),
+    )
+    costs = [scaled(variable.cost[kept], shift) for variable, kept in zip(network.variables, values, strict=True)]
+    return FlatNetwork(
+        network, flat, _joined(costs, np.int64), shift, values, tuple(pair[0] for pair in pairs), row_ids, column_ids
+    )
 
 
 def _shift(network: Network) -> int:
     """Return the finest unit in which messages have room to grow."""
     dearest = 1
-    seen: set[int] = set()
-    for prices in [v.cost for v in network.variables] + [e.table for e in network.edges]:
-        if id(prices) not in seen:
-            seen.add(id(prices))
-            dearest = max(dearest, int(prices.max(initial=0, where=prices < INF)))
+    arrays = {
+        id(prices): prices for prices in (*(v.cost for v in network.variables), *(e.table for e in network.edges))
+    }
+    for prices in arrays.values():
+        dearest = max(dearest, int(prices.max(initial=0, where=prices < INF)))
     return min(SCALE_BITS, (LIMIT // HEADROOM).bit_length() - 1 - dearest.bit_length())
 
 
-class _Flattening:
-    """The work of `flatten`; equal arrays are found by identity first, then by content."""
+def _group(
+    network: Network, i: int, edges: list[Edge], domain: BoolArray, grouped: dict[object, tuple[IdArray, IntArray]]
+) -> tuple[IdArray, IntArray]:
+    """Return for one variable which flat value stands for each value, and the value each flat value is."""
+    cost = network.variables[i].cost
+    parts = {id(part): part for part in (edge.tail_index if edge.tail == i else edge.head_index for edge in edges)}
+    key = (id(cost), domain.tobytes(), *parts)
+    if key not in grouped:
+        alive = np.flatnonzero(domain)
+        label, span = np.zeros(len(alive), np.int64), 1
+        for column in (column for part in parts.values() for column in np.atleast_2d(part.T)):
+            ids = column[alive]
+            if span * (int(ids.max()) + 1) > 2**62:
+                label = np.unique(label, return_inverse=True)[1]
+                span = len(alive)
+            label, span = label * (int(ids.max()) + 1) + ids, span * (int(ids.max()) + 1)
+        label = np.unique(label, return_inverse=True)[1]
+        order = np.lexsort((cost[alive], label))
+        first = np.sort(order[np.flatnonzero(np.diff(label[order], prepend=-1))])
+        rank = np.empty(len(first), np.int32)
+        rank[label[first]] = np.arange(len(first), dtype=np.int32)
+        group = np.full(len(cost), -1, np.int32)
+        group[alive] = rank[label]
+        grouped[key] = group, alive[first]
+    return grouped[key]
 
-    def __init__(self, network: Network, domains: Domains) -> None:
-        self.network, self.domains, self.shift = network, domains, _shift(network)
-        self.at: list[list[Edge]] = [[] for _ in network.variables]
-        for edge in network.edges:
-            self.at[edge.tail].append(edge)
-            self.at[edge.head].append(edge)
-        self.grouped: dict[object, tuple[IdArray, IntArray]] = {}
-        self.pool: dict[bytes, int] = {}
-        self.pool_arrays: list[NDArray[np.uint32]] = []
-        self.pool_size = 0
-        self.tables: dict[tuple[int, bytes, bytes], int] = {}
-        self.table_arrays: list[IntArray] = []
-        self.table_size = 0
-        self.coded: dict[tuple[int, bytes], tuple[IntArray, list[int]]] = {}
 
-    def result(self) -> FlatNetwork:
-        network = self.network
-        pairs = [self._group(i) for i in range(len(network.variables))]
-        values = tuple(pair[1] for pair in pairs)
-        start = np.concatenate([[0], np.cumsum([len(v) for v in values])]).astype(np.int64)
-        costs = [scaled(variable.cost[kept], self.shift) for variable, kept in zip(network.variables, values, strict=True)]
-        sides = [(self._code(edge.tail_index, values[edge.tail]), self._code(edge.head_index, values[edge.head])) for edge in network.edges]
-        row_ids, column_ids = tuple(side[0][0] for side in sides), tuple(side[1][0] for side in sides)
-        table_start = [self._table(edge, *ids) for edge, *ids in zip(network.edges, row_ids, column_ids, strict=True)]
-        tail, head = _ints([edge.tail for edge in network.edges]), _ints([edge.head for edge in network.edges])
-        out_start, out_edge = _adjacency(tail, len(values))
-        in_start, in_edge = _adjacency(head, len(values))
-        made, held = _ints([side[0][1][0] for side in sides]), _ints([side[0][1][1] for side in sides])
-        flat = Flat(
-            start=start, divisor=np.maximum(1, np.maximum(np.diff(out_start), np.diff(in_start))),
-            out_start=out_start, out_edge=out_edge, in_start=in_start, in_edge=in_edge, tail=tail, head=head,
-            paired=made != held, made=made, held=held, into=_ints([side[1][1][0] for side in sides]),
-            rows=_ints([len(ids) for ids in row_ids]), columns=_ints([len(ids) for ids in column_ids]),
-            table_start=_ints(table_start), row_start=_offsets(row_ids), column_start=_offsets(column_ids),
-            pool=np.concatenate([np.zeros(0, np.uint32), *self.pool_arrays]),
-            tables=np.concatenate([np.zeros(0, np.int64), *(t.ravel() for t in self.table_arrays)]),
-            transposed=np.concatenate([np.zeros(0, np.int64), *(t.T.ravel() for t in self.table_arrays)]))
-        return FlatNetwork(network, flat, np.concatenate([np.zeros(0, np.int64), *costs]), self.shift,
-                           values, tuple(pair[0] for pair in pairs), row_ids, column_ids)
+class _Codes:
+    """The pool of row and column ids of values; equal columns of ids are stored once."""
 
-    def _group(self, i: int) -> tuple[IdArray, IntArray]:
-        """Return for one variable which flat value stands for each value, and the value each flat value is."""
-        cost, domain = self.network.variables[i].cost, self.domains[i]
-        columns = {id(part): part for edge in self.at[i] for part in ([edge.tail_index] if edge.tail == i else [edge.head_index])}
-        key = (id(cost), domain.tobytes(), *columns)
-        if key not in self.grouped:
-            alive = np.flatnonzero(domain)
-            label = np.zeros(len(alive), np.int64)
-            for part in columns.values():
-                for column in np.atleast_2d(part.T):
-                    ids = column[alive]
-                    label = label * (int(ids.max(initial=0)) + 1) + ids
-                    label = np.unique(label, return_inverse=True)[1]
-            order = np.lexsort((alive, cost[alive], label))
-            first = order[np.flatnonzero(np.diff(label[order], prepend=-1))]
-            first = first[np.argsort(alive[first])]
-            rank = np.empty(len(first), np.int32)
-            rank[label[first]] = np.arange(len(first), dtype=np.int32)
-            group = np.full(len(cost), -1, np.int32)
-            group[alive] = rank[label]
-            self.grouped[key] = group, alive[first]
-        return self.grouped[key]
+    def __init__(self) -> None:
+        self.pool: list[NDArray[np.uint32]] = []
+        self.size = 0
+        self.at: dict[bytes, int] = {}
+        self.known: dict[tuple[int, int, bytes], tuple[IntArray, list[int]]] = {}
 
-    def _code(self, index: IdArray, kept: IntArray) -> tuple[IntArray, list[int]]:
-        """Return the ids that occur among the kept values, and where in the pool each column of `index` starts, in new ids."""
-        key = (id(index), kept.tobytes())
-        if key not in self.coded:
-            ids, codes = np.unique(index[kept], return_inverse=True)
-            codes = codes.reshape(index[kept].shape).astype(np.uint32)
-            self.coded[key] = ids.astype(np.int64), [self._pooled(column) for column in np.atleast_2d(codes.T)]
-        return self.coded[key]
+    def add(self, index: IdArray, size: int, kept: IntArray) -> tuple[IntArray, list[int]]:
+        """Return the table ids to keep, and where in the pool the kept values of each column of `index` start."""
+        key = (id(index), size, kept.tobytes())
+        if key not in self.known:
+            codes = index[kept]
+            used = np.zeros(size, np.bool_)
+            used[codes] = True
+            if used.sum() > CROWDED * size:
+                used[:] = True
+            new = (np.cumsum(used) - 1).astype(np.uint32)
+            self.known[key] = np.flatnonzero(used), [self._place(new[column]) for column in np.atleast_2d(codes.T)]
+        return self.known[key]
 
-    def _pooled(self, codes: NDArray[np.uint32]) -> int:
+    def _place(self, codes: NDArray[np.uint32]) -> int:
         key = codes.tobytes()
-        if key not in self.pool:
-            self.pool[key] = self.pool_size
-            self.pool_arrays.append(np.ascontiguousarray(codes))
-            self.pool_size += len(codes)
-        return self.pool[key]
+        if key not in self.at:
+            self.at[key] = self.size
+            self.pool.append(codes)
+            self.size += len(codes)
+        return self.at[key]
 
-    def _table(self, edge: Edge, rows: IntArray, columns: IntArray) -> int:
+
+class _Tables:
+    """The tables in the chosen unit; equal ones are stored once."""
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+        self.number: dict[tuple[int, bytes, bytes], int] = {}
+        self.known: list[IntArray] = []
+
+    def add(self, edge: Edge, rows: IntArray, columns: IntArray) -> int:
+        """Return the number of the table of an edge, cut down to some rows and columns."""
         key = (id(edge.table), rows.tobytes(), columns.tobytes())
-        if key not in self.tables:
-            self.tables[key] = self.table_size
-            self.table_arrays.append(scaled(edge.table[np.ix_(rows, columns)], self.shift))
-            self.table_size += len(rows) * len(columns)
-        return self.tables[key]
+        if key not in self.number:
+            self.number[key] = len(self.known)
+            whole = (len(rows), len(columns)) == edge.table.shape
+            self.known.append(scaled(edge.table if whole else edge.table[np.ix_(rows, columns)], self.shift))
+        return self.number[key]
+
+    def arrays(self, placed: IntArray) -> dict[str, NDArray[Any]]:
+        """Return the fields of `Flat` that hold tables, for edges with these numbers of tables."""
+        starts: list[IntArray] = []
+        at: list[IntArray] = []
+        price: list[IntArray] = []
+        lines, pairs = 0, 0
+        thin = np.full((len(self.known), 2), -1, np.int64)
+        for k, table in enumerate(self.known):
+            if np.count_nonzero(table < DEAD) > THIN * table.size:
+                continue
+            for side, turned in enumerate((table, table.T)):
+                line, other = np.nonzero(turned < DEAD)
+                thin[k, side] = lines
+                starts.append(pairs + np.searchsorted(line, np.arange(len(turned) + 1)))
+                at.append(other)
+                price.append(turned[line, other])
+                lines, pairs = lines + len(turned) + 1, pairs + len(line)
+        return {
+            "table_start": _offsets([table.ravel() for table in self.known])[:-1][placed],
+            "tables": _joined([table.ravel() for table in self.known], np.int64),
+            "transposed": _joined([table.T.ravel() for table in self.known], np.int64),
+            "thin_rows": thin[placed, 0],
+            "thin_columns": thin[placed, 1],
+            "thin_start": _joined(starts, np.int64),
+            "thin_at": _joined(at, np.uint32),
+            "thin_price": _joined(price, np.int64),
+        }
 
 
-def _ints(numbers: list[int]) -> IntArray:
+def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return arrays one after the other."""
+    return np.concatenate([np.zeros(0, dtype), *arrays]).astype(dtype, copy=False)
+
+
+def _ints(numbers: Sequence[int]) -> IntArray:
     return np.array(numbers, np.int64)
 
 
-def _offsets(ids: tuple[IntArray, ...]) -> IntArray:
-    return np.concatenate([[0], np.cumsum([len(part) for part in ids])]).astype(np.int64)
+def _offsets(arrays: Sequence[NDArray[Any]]) -> IntArray:
+    """Return where each array starts when they stand one after the other, and the end."""
+    return np.concatenate([[0], np.cumsum([len(array) for array in arrays])]).astype(np.int64)
 
 
 def _adjacency(ends: IntArray, count: int) -> tuple[IntArray, IntArray]:

@@ -85,11 +85,17 @@ class Edge:
         if self.table.dtype != np.int64 or self.table.ndim != 2:
             raise NetworkError(f"edge {self.name!r}: table is {_told(self.table)}, it must be a 2-d int64 array")
         if self.tail_index.dtype != np.int32 or self.tail_index.ndim != 2 or self.tail_index.shape[1] != 2:
-            raise NetworkError(f"edge {self.name!r}: tail_index is {_told(self.tail_index)}, it must be int32 of shape (values, 2)")
+            raise NetworkError(
+                f"edge {self.name!r}: tail_index is {_told(self.tail_index)}, it must be int32 of shape (values, 2)"
+            )
         if self.head_index.dtype != np.int32 or self.head_index.ndim != 1:
-            raise NetworkError(f"edge {self.name!r}: head_index is {_told(self.head_index)}, it must be a 1-d int32 array")
+            raise NetworkError(
+                f"edge {self.name!r}: head_index is {_told(self.head_index)}, it must be a 1-d int32 array"
+            )
         if not 0 <= self.tail < self.head:
-            raise NetworkError(f"edge {self.name!r}: it runs from variable {self.tail} to {self.head}, it must run forward")
+            raise NetworkError(
+                f"edge {self.name!r}: it runs from variable {self.tail} to {self.head}, it must run forward"
+            )
 
     def value(self, tail_value: int, head_value: int) -> int:
         """Return the price of a pair of values.
@@ -147,18 +153,28 @@ class Network:
 
         for edge in self.edges:
             if edge.head >= len(self.variables):
-                raise NetworkError(f"edge {edge.name!r}: variable {edge.head} is not there, the network has {len(self.variables)}")
-            for what, at, index, size in (("tail", edge.tail, edge.tail_index, edge.table.shape[0]),
-                                          ("head", edge.head, edge.head_index, edge.table.shape[1])):
+                raise NetworkError(
+                    f"edge {edge.name!r}: variable {edge.head} is not there, the network has {len(self.variables)}"
+                )
+            for what, at, index, size in (
+                ("tail", edge.tail, edge.tail_index, edge.table.shape[0]),
+                ("head", edge.head, edge.head_index, edge.table.shape[1]),
+            ):
                 variable = self.variables[at]
                 if len(index) != len(variable):
-                    raise NetworkError(f"edge {edge.name!r}: {what}_index has {len(index)} entries, "
-                                       f"variable {variable.name!r} has {len(variable)} values")
+                    raise NetworkError(
+                        f"edge {edge.name!r}: {what}_index has {len(index)} entries, "
+                        f"variable {variable.name!r} has {len(variable)} values"
+                    )
                 low, high = span(index)
                 if low < 0 or high >= size:
-                    raise NetworkError(f"edge {edge.name!r}: {what}_index spans {low} to {high}, the table has {size} layouts there")
+                    raise NetworkError(
+                        f"edge {edge.name!r}: {what}_index spans {low} to {high}, the table has {size} layouts there"
+                    )
             if span(edge.table)[0] < 0:
-                raise NetworkError(f"edge {edge.name!r}: a price of {span(edge.table)[0]} ps is negative, prices start at 0")
+                raise NetworkError(
+                    f"edge {edge.name!r}: a price of {span(edge.table)[0]} ps is negative, prices start at 0"
+                )
 
     def cost(self, assignment: Sequence[int]) -> int:
         """Return the price of an assignment.
@@ -174,7 +190,9 @@ class Network:
             Picoseconds, exact; ``INF`` where any part is forbidden.
         """
         if len(assignment) != len(self.variables):
-            raise NetworkError(f"the assignment has {len(assignment)} values, the network has {len(self.variables)} variables")
+            raise NetworkError(
+                f"the assignment has {len(assignment)} values, the network has {len(self.variables)} variables"
+            )
         parts = [int(variable.cost[value]) for variable, value in zip(self.variables, assignment, strict=True)]
         parts += [edge.value(assignment[edge.tail], assignment[edge.head]) for edge in self.edges]
         return INF if any(part >= INF for part in parts) else sum(parts)
@@ -221,7 +239,9 @@ class Consistency:
         return self.emptied is None
 
 
-def arc_consistency(network: Network, domains: Domains | None = None, changed: Iterable[int] | None = None) -> Consistency:
+def arc_consistency(
+    network: Network, domains: Domains | None = None, changed: Iterable[int] | None = None
+) -> Consistency:
     """Remove every value that has no allowed partner across some edge, until nothing changes.
 
     Parameters
@@ -249,7 +269,9 @@ def arc_consistency(network: Network, domains: Domains | None = None, changed: I
         k = queue.popleft()
         waiting.discard(k)
         edge = network.edges[k]
-        for i, supported in zip((edge.tail, edge.head), _supported(network, edge, left[edge.tail], left[edge.head]), strict=True):
+        for i, supported in zip(
+            (edge.tail, edge.head), _supported(network, edge, left[edge.tail], left[edge.head]), strict=True
+        ):
             remaining = left[i] & supported
             if np.array_equal(remaining, left[i]):
                 continue
@@ -271,9 +293,10 @@ def _supported(network: Network, edge: Edge, tail: BoolArray, head: BoolArray) -
     rows[edge.tail_index[tail]] = True
     columns = np.zeros(allowed.shape[1], np.bool_)
     columns[edge.head_index[head]] = True
-    good_columns = allowed[rows].any(axis=0)
-    good_rows = (allowed & columns).any(axis=1)
-    return good_rows[edge.tail_index].any(axis=1), good_columns[edge.head_index]
+    good_columns: BoolArray = np.logical_or.reduce(allowed[rows], axis=0)
+    good_rows: BoolArray = np.logical_or.reduce(allowed[:, columns], axis=1)
+    good = good_rows[edge.tail_index]
+    return good[:, 0] | good[:, 1], good_columns[edge.head_index]
 
 
 def _told(array: object) -> str:

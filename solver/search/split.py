@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from solver.search.bound import Dual, State, closing, gather
-from solver.search.flat import DEAD, Flat, compiled
-from solver.search.incumbent import edge_price
-from solver.search.network import IdArray, IntArray
+from solver.search.bound import Dual
+from solver.search.incumbent import edge_prices
+from solver.search.kernels import DEAD, Flat, State, least_sums
+from solver.search.network import IntArray
 
 CANDIDATES = 8
 """How many variables are tried."""
 
 
-@compiled
-def tension(flat: Flat, state: State, choice: IdArray, node: IntArray, edge: IntArray, values: int) -> None:
-    """Set `node` and `edge` to what a choice pays above the least at each variable and edge, given closing messages."""
-    total = np.empty(values, np.int64)
-    for i in range(len(choice)):
-        gather(flat, state, i, total)
-        least = DEAD
-        for a in range(flat.start[i + 1] - flat.start[i]):
-            least = min(least, total[a])
-        node[i] = total[choice[i]] - least
-    for e in range(len(flat.tail)):
-        u, v = choice[flat.tail[e]], choice[flat.head[e]]
-        felt = state.to_tail[flat.row_start[e] + flat.pool[flat.made[e] + u]]
-        if flat.paired[e]:
-            felt = min(felt, state.to_tail[flat.row_start[e] + flat.pool[flat.held[e] + u]])
-        edge[e] = edge_price(flat, e, u, v) - felt - state.to_head[flat.column_start[e] + flat.pool[flat.into[e] + v]]
+def tension(dual: Dual) -> tuple[IntArray, IntArray]:
+    """Return what the last choice pays above the least, at each variable and at each edge.
+
+    Parameters
+    ----------
+    dual : Dual
+        The messages and the choice.
+
+    Returns
+    -------
+    node, edge : int64 arrays
+        In units; their sum is the price of the choice less the bound.
+    """
+    flat, closed, choice = dual.network.flat, dual.closed(), dual.state.choice
+    column = flat.column_start[:-1] + flat.pool[flat.into + choice[flat.head]]
+    made, held = (flat.row_start[:-1] + flat.pool[at + choice[flat.tail]] for at in (flat.made, flat.held))
+    felt = np.minimum(closed.to_tail[made], closed.to_tail[held]), closed.to_head[column]
+    paid = closed.cost[flat.start[:-1] + choice]
+    np.add.at(paid, flat.tail, felt[0])
+    np.add.at(paid, flat.head, felt[1])
+    least = np.zeros(len(paid), np.int64)
+    least_sums(flat, closed, dual.values, least)
+    return paid - least, edge_prices(flat, choice) - felt[0] - felt[1]
 
 
 def proposals(dual: Dual) -> list[tuple[int, IntArray]]:
@@ -43,39 +49,32 @@ def proposals(dual: Dual) -> list[tuple[int, IntArray]]:
     Returns
     -------
     list of (int, int64 array)
-        A variable and the flat values of the one side, most promising first; empty where every variable has one value left.
+        A variable and the flat values of the one side, the most promising first; none where no variable has a choice.
     """
     flat, state = dual.network.flat, dual.state
     alive = state.cost < DEAD
-    left = np.add.reduceat(alive, flat.start[:-1]) if len(flat.start) > 1 else np.zeros(0, np.int64)
-    closed = state._replace(to_tail=np.zeros_like(state.to_tail), to_head=np.zeros_like(state.to_head))
-    closing(flat, state, closed.to_tail, closed.to_head, dual.layouts)
-    node, edge = np.zeros(len(left), np.int64), np.zeros(len(flat.tail), np.int64)
-    tension(flat, closed, state.choice, node, edge, dual.values)
+    left = np.add.reduceat(alive, flat.start[:-1], dtype=np.int64) if len(flat.start) > 1 else np.zeros(0, np.int64)
+    node, edge = tension(dual)
     score = np.minimum(node, DEAD).astype(np.float64)
-    np.add.at(score, flat.tail, np.minimum(edge, DEAD) / 2)
-    np.add.at(score, flat.head, np.minimum(edge, DEAD) / 2)
-    score[left < 2] = -1
-    order = np.argsort(-score, kind="stable")[:CANDIDATES]
-    found: list[tuple[int, IntArray]] = []
-    for i in order[score[order] >= 0]:
-        found += [(int(i), chosen) for chosen in _parts(dual, int(i), edge)]
-    return found
+    for ends in (flat.tail, flat.head):
+        np.add.at(score, ends, np.minimum(edge, DEAD) / 2)
+    order = np.argsort(-score, kind="stable")
+    return [
+        (int(i), chosen) for i in order[left[order] > 1][:CANDIDATES] for chosen in _parts(flat, state, int(i), edge)
+    ]
 
 
-def _parts(dual: Dual, i: int, edge: IntArray) -> list[IntArray]:
-    """Return up to two ways to part the values of a variable: the chosen one alone, and all that lie like it on an edge."""
-    flat, state = dual.network.flat, dual.state
+def _parts(flat: Flat, state: State, i: int, edge: IntArray) -> list[IntArray]:
+    """Return up to two ways to part the values of a variable: what an edge takes for the chosen one, and it alone."""
     first, count = int(flat.start[i]), int(flat.start[i + 1] - flat.start[i])
-    alive = state.cost[first: first + count] < DEAD
+    alive = state.cost[first : first + count] < DEAD
     chosen = int(state.choice[i])
+    sides = [(int(edge[e]), int(flat.made[e])) for e in flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]]
+    sides += [(int(edge[e]), int(flat.into[e])) for e in flat.in_edge[flat.in_start[i] : flat.in_start[i + 1]]]
     found = [np.array([chosen])]
-    sides = [(int(edge[e]), int(flat.made[e])) for e in flat.out_edge[flat.out_start[i]: flat.out_start[i + 1]]]
-    sides += [(int(edge[e]), int(flat.into[e])) for e in flat.in_edge[flat.in_start[i]: flat.in_start[i + 1]]]
     for _, at in sorted(sides, reverse=True):
-        codes: NDArray[np.uint32] = flat.pool[at: at + count]
+        codes = flat.pool[at : at + count]
         same = alive & (codes == codes[chosen])
         if 1 < same.sum() < alive.sum():
-            found.insert(0, np.flatnonzero(same))
-            break
+            return [np.flatnonzero(same), *found]
     return found
