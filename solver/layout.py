@@ -4,6 +4,9 @@ A tensor dim is a product of *parts*, major first. The mesh axes whose placement
 *group*, in mesh order, the first outermost. A group spans from its part to the next part of that dim that is cut, or to
 the end of the dim, and the product of its mesh axes cuts this span into contiguous pieces. So ``Shard(d)`` alone is
 the plain contiguous cut of the whole dim, whatever the parts. Mesh axes of size 1 cut nothing: they count as R.
+
+Everywhere below, ``layout`` is one placement per mesh axis, ``shape`` the shape of the tensor, ``parts`` the parts of
+each dim, ``sizes`` the sizes of the mesh axes, and ``kinds`` the partial kinds that may appear.
 """
 
 from __future__ import annotations
@@ -52,13 +55,6 @@ def is_partial(layout: Sequence[Placement]) -> bool:
 
 def groups(layout: Sequence[Placement], sizes: Sequence[int]) -> dict[Label, tuple[int, ...]]:
     """Collect the mesh axes that cut each (dim, part), in mesh order, those of size 1 left out.
-
-    Parameters
-    ----------
-    layout : sequence of Placement
-        One placement per mesh axis.
-    sizes : sequence of int
-        The sizes of the mesh axes.
 
     Returns
     -------
@@ -130,14 +126,8 @@ def why_illegal(
 
     Parameters
     ----------
-    layout : sequence of Placement
-        One placement per mesh axis.
-    shape : sequence of int
-        The shape of the tensor.
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : sequence of int
-        The sizes of the mesh axes.
+    layout, shape, parts, sizes
+        As everywhere.
     names : sequence of str, optional
         The names of the mesh axes, for the sentence.
 
@@ -213,15 +203,6 @@ def canonical(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -
     its part; a part after parts of size 1 is called by the first of them, and every part of an empty dim by its first;
     mesh axes of size 1 are R.
 
-    Parameters
-    ----------
-    layout : sequence of Placement
-        A legal layout.
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : sequence of int
-        The sizes of the mesh axes.
-
     Returns
     -------
     Layout
@@ -254,15 +235,6 @@ def canonical(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -
 @lru_cache(maxsize=4096)
 def raw_layouts(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) -> tuple[Layout, ...]:
     """Enumerate every legal layout, with every label of its cuts, equal ones included.
-
-    Parameters
-    ----------
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : tuple of int
-        The sizes of the mesh axes; those of size 1 stay R.
-    kinds : tuple of str
-        The partial kinds that may appear.
 
     Returns
     -------
@@ -331,17 +303,6 @@ def check_parts(shape: Sequence[int], parts: Parts) -> None:
 def legal_layouts(shape: Sequence[int], parts: Parts, sizes: Sequence[int], kinds: Sequence[str]) -> tuple[Layout, ...]:
     """Enumerate the layouts that a tensor may have, each once, in its canonical form.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        The shape of the tensor.
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : sequence of int
-        The sizes of the mesh axes.
-    kinds : sequence of str
-        The partial kinds that may appear.
-
     Returns
     -------
     tuple of Layout
@@ -385,42 +346,6 @@ def local_shape(
     return tuple(local)
 
 
-def around(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int], label: Label) -> tuple[int, int, int]:
-    """Split a local dim at one of its cuts: the extents before it, of it, and after it.
-
-    A device that reshapes a local dim to these three has the cut in the middle: a gather concatenates there and a slice
-    cuts there.
-
-    Parameters
-    ----------
-    layout : sequence of Placement
-        A legal layout.
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : sequence of int
-        The sizes of the mesh axes.
-    label : (int, int)
-        The dim and the part of it.
-
-    Returns
-    -------
-    (int, int, int)
-        Local extents of the parts before, of the span that begins at the part, and of the parts after the span.
-
-    Examples
-    --------
-    >>> around((Shard(0), Shard(0, part=1)), ((4, 6),), (2, 3), (0, 1))
-    (2, 2, 1)
-    """
-    dim, part = label
-    cuts = {other: prod(sizes[a] for a in axes) for other, axes in groups(layout, sizes).items() if other[0] == dim}
-    end = min((other for _, other in cuts if other > part), default=len(parts[dim]))
-    before = prod(parts[dim][:part]) // prod(cut for (_, other), cut in cuts.items() if other < part)
-    middle = prod(parts[dim][part:end]) // cuts.get(label, 1)
-    after = prod(parts[dim][end:]) // prod(cut for (_, other), cut in cuts.items() if other > part)
-    return before, middle, after
-
-
 def block(
     array: NDArray[Any], layout: Sequence[Placement], parts: Parts, sizes: Sequence[int], coordinate: Sequence[int]
 ) -> NDArray[Any]:
@@ -430,12 +355,8 @@ def block(
     ----------
     array : ndarray
         The whole tensor.
-    layout : sequence of Placement
-        Its layout.
-    parts : tuple of tuple of int
-        The parts of each dim.
-    sizes : sequence of int
-        The sizes of the mesh axes.
+    layout, parts, sizes
+        As everywhere.
     coordinate : sequence of int
         Where the device stands on each mesh axis.
 

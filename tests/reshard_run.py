@@ -12,7 +12,7 @@ import numpy as np
 
 from ops.placement import Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.cost.reshard import Move
-from solver.layout import around, block, canonical
+from solver.layout import block, canonical, groups
 from solver.mesh import Mesh
 
 R = Replicate()
@@ -126,6 +126,17 @@ def run(case: Case, move: Move, state: State) -> tuple[State, int]:
             result |= dict(zip(line, arrays, strict=True))
             sent = max(sent, most)
     return result, sent
+
+
+def around(layout: Layout, parts: Parts, sizes: Coordinate, label: tuple[int, int]) -> tuple[int, int, int]:
+    """Split a local dim at one of its cuts: the extents before it, of it, and after it."""
+    dim, part = label
+    cuts = {other: prod(sizes[a] for a in axes) for (d, other), axes in groups(layout, sizes).items() if d == dim}
+    end = min((other for other in cuts if other > part), default=len(parts[dim]))
+    before = prod(parts[dim][:part]) // prod(cut for other, cut in cuts.items() if other < part)
+    middle = prod(parts[dim][part:end]) // cuts.get(part, 1)
+    after = prod(parts[dim][end:]) // prod(cut for other, cut in cuts.items() if other > part)
+    return before, middle, after
 
 
 def along(case: Case, move: Move, axis: int, held: list[np.ndarray]) -> tuple[list[np.ndarray], int]:

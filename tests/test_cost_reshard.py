@@ -69,7 +69,8 @@ def read(text: str) -> Layout:
 
 def check_against_the_reference(case: Case) -> None:
     table = table_of(case)
-    space = Space(case.shape, case.itemsize, case.parts, case.mesh, case.kinds, case.local_only)
+    communication = "none" if case.local_only else "any"
+    space = Space(case.shape, case.itemsize, case.parts, case.mesh, case.kinds, communication=communication)
     names = {lies: written[0] for lies, written in space.written.items()}
     assert table.layouts == tuple(names.values()) == legal_layouts(case.shape, case.parts, case.sizes, case.kinds)
     single = [(names[m.source], names[m.target], m) for moves in space.moves.values() for m in moves]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ops.placement import Layout, Partial, Parts, Shard, layout_text, parse_placement
 from solver.layout import (
     LayoutError,
-    around,
     block,
     canonical,
     cut_steps,
@@ -24,7 +23,6 @@ from solver.layout import (
     local_shape,
     one_part,
     raw_layouts,
-    spans,
     why_illegal,
 )
 
@@ -289,32 +287,6 @@ def test_every_element_has_the_same_number_of_owners(drawn: tuple[Layout, Parts,
     held = np.concatenate([block(array, layout, parts, sizes, at).ravel() for at in coordinates(sizes)])
     cuts = prod(sizes[axis] for axes in groups(layout, sizes).values() for axis in axes)
     assert set(np.bincount(held, minlength=array.size)) == {prod(sizes) // cuts}
-
-
-@given(layouts())
-def test_around_splits_the_local_dim_at_the_cut(drawn: tuple[Layout, Parts, tuple[int, ...]]) -> None:
-    layout, parts, sizes = drawn
-    shape = shape_of(parts)
-    for (dim, part), span in spans(layout, parts, sizes).items():
-        before, middle, after = around(layout, parts, sizes, (dim, part))
-        assert before * middle * after == local_shape(layout, shape, parts, sizes)[dim]
-        assert middle == span // prod(sizes[axis] for axis in groups(layout, sizes)[dim, part])
-        # Blocks of the whole group, put together in the middle, are the blocks of the layout without the group.
-        axes = groups(layout, sizes)[dim, part]
-        array = np.arange(shape[dim])
-        alone = tuple(
-            Shard(0, p.part) if isinstance(p, Shard) and p.dim == dim else parse_placement("R") for p in layout
-        )
-        rest = tuple(parse_placement("R") if axis in axes else p for axis, p in enumerate(alone))
-        pieces = []
-        for at in product(*(range(sizes[axis]) for axis in axes)):
-            where = [0] * len(sizes)
-            for axis, digit in zip(axes, at, strict=True):
-                where[axis] = digit
-            pieces.append(block(array, alone, (parts[dim],), sizes, where).reshape(before, middle, after))
-        whole = np.concatenate(pieces, axis=1).ravel()
-        if legal(rest, (shape[dim],), (parts[dim],), sizes):
-            np.testing.assert_array_equal(whole, block(array, rest, (parts[dim],), sizes, [0] * len(sizes)))
 
 
 def test_is_partial() -> None:
