@@ -35,7 +35,7 @@ from ops.placement import Layout
 from ops.registry import rule_for
 from ops.run import Device, steps
 from solver.graph_values import ITEMSIZE
-from solver.reference_layout import Lie, Path, all_reduce, indices, picoseconds
+from solver.reference_layout import IMPOSSIBLE, Lie, Path, all_reduce, indices, picoseconds
 from solver.reference_task import Choice, Task, factor_cuts
 
 Needs: TypeAlias = tuple[Lie, ...]
@@ -107,8 +107,6 @@ class Plan:
 
 def nearer(task: Task, tensor: str, made: Lie, held: Lie, needed: Lie) -> tuple[Lie, Path] | None:
     """Return which of made and held is nearer to what is needed, held where both are as near, and the path."""
-    if task.communication == "frozen" and needed != made:
-        return None
     paths = [(source, task.space(tensor).paths(source).get(needed)) for source in (held, made)]
     ways = [(source, path) for source, path in paths if path is not None]
     return min(ways, key=lambda way: way[1].time, default=None)
@@ -122,7 +120,7 @@ def plans(task: Task) -> Iterator[Plan]:
         results = {tensor: lies for choice in picked for tensor, lies in choice.made.items()}
         for stored in product(*map(task.storages, sources)):
             made = dict(zip(sources, stored, strict=True)) | results
-            for held in product(*(task.holdings(tensor, lies) for tensor, lies in made.items())):
+            for held in product(*map(task.holdings, made)):
                 for delivered in product(*map(task.deliveries, graph.outputs)):
                     plan = Plan(
                         task,
@@ -237,24 +235,26 @@ def settle(task: Task, tensor: str, made: Lie | None, needs: Needs) -> Settled |
     needs : tuple of Lie
         What its uses need.
     """
-    cheapest: Settled | None = None
-    for stored in task.storages(tensor) if made is None else [made]:
-        for held in task.holdings(tensor, stored):
-            copy = task.space(tensor).paths(stored).get(held)
-            uses = [nearer(task, tensor, stored, held, needed) for needed in needs]
-            leaving = [(None, 0)] if tensor not in task.graph.outputs else leaves(task, tensor, stored, held)
-            if copy is not None and None not in uses and leaving:
-                delivered, last = min(leaving, key=lambda way: way[1])
-                time = copy.time + sum(use[1].time for use in uses if use) + last
-                if cheapest is None or time < cheapest.time:
-                    cheapest = Settled(time, stored, held, delivered)
-    return cheapest
-
-
-def leaves(task: Task, tensor: str, made: Lie, held: Lie) -> list[tuple[Lie, int]]:
-    """Return every layout in which an output may leave, and the price of that."""
-    ways = [(lies, nearer(task, tensor, made, held, lies)) for lies in task.deliveries(tensor)]
-    return [(lies, way[1].time) for lies, way in ways if way]
+    space = task.space(tensor)
+    made_in = [space.rank[lies] for lies in (task.storages(tensor) if made is None else [made])]
+    held_in = [space.rank[lies] for lies in task.holdings(tensor)]
+    users = [space.times[:, space.rank[needed]] for needed in needs]
+    delivered = [space.rank[lies] for lies in task.deliveries(tensor)]
+    if tensor in task.graph.outputs:
+        users.append(space.times[:, delivered].min(axis=1))
+    if not made_in or not held_in:
+        return None
+    total = space.times[np.ix_(made_in, held_in)]
+    for user in users:
+        total = total + np.minimum(user[made_in][:, None], user[held_in][None, :])
+    first, second = np.unravel_index(total.argmin(), total.shape)
+    if total[first, second] >= IMPOSSIBLE:
+        return None
+    ends, ways = (made_in[first], held_in[second]), list(space.written)
+    leaving = None
+    if tensor in task.graph.outputs:
+        leaving = ways[min(delivered, key=lambda end: min(space.times[source, end] for source in ends))]
+    return Settled(int(total[first, second]), ways[ends[0]], ways[ends[1]], leaving)
 
 
 def best(task: Task) -> tuple[int, Plan] | None:
@@ -266,12 +266,13 @@ def best(task: Task) -> tuple[int, Plan] | None:
     graph = task.graph
     last = {tensor: fact.producer for tensor, fact in graph.tensors.items()}
     last |= {use.tensor: use.op for use in task.uses.values()}
-    known: dict[tuple[str, Lie | None, Needs], Settled | None] = {}
 
     def settled(tensor: str, made: Lie | None, needs: Needs) -> Settled | None:
-        if (tensor, made, needs) not in known:
-            known[tensor, made, needs] = settle(task, tensor, made, needs)
-        return known[tensor, made, needs]
+        key = "settle", tensor, made, needs
+        if key not in task.known:
+            task.known[key] = settle(task, tensor, made, needs)
+        found: Settled | None = task.known[key]
+        return found
 
     unused = [settled(tensor, None, ()) for tensor, node in last.items() if node is None]
     if None in unused:

@@ -7,7 +7,9 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, product
 from math import ceil, prod
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.mesh import Mesh
@@ -25,6 +27,8 @@ KINDS = (
     "permute",
 )
 """Every kind of move, in the order that decides between equal paths."""
+IMPOSSIBLE = np.int64(2**55)
+"""More than any plan costs."""
 
 
 class Cut(NamedTuple):
@@ -147,8 +151,8 @@ class Space:
     mesh : Mesh
     kinds : iterable of str
         The partial kinds of the graph.
-    silent : bool, optional
-        Only moves that send nothing.
+    communication : str, optional
+        ``any``: every move; ``none``: those that send nothing; ``frozen``: there are no moves.
 
     Attributes
     ----------
@@ -157,9 +161,15 @@ class Space:
     """
 
     def __init__(
-        self, shape: Sequence[int], itemsize: int, parts: Parts, mesh: Mesh, kinds: Iterable[str], silent: bool = False
+        self,
+        shape: Sequence[int],
+        itemsize: int,
+        parts: Parts,
+        mesh: Mesh,
+        kinds: Iterable[str],
+        communication: str = "any",
     ) -> None:
-        self.shape, self.itemsize, self.mesh, self.silent = tuple(shape), itemsize, mesh, silent
+        self.shape, self.itemsize, self.mesh, self.communication = tuple(shape), itemsize, mesh, communication
         shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
         placements: list[Placement] = [R, *shards, *(Partial(kind) for kind in PARTIAL_KINDS if kind in kinds)]
         self.written: dict[Lie, list[Layout]] = {}
@@ -271,30 +281,40 @@ class Space:
 
     @cached_property
     def moves(self) -> dict[Lie, list[Move]]:
-        """Every move from every layout."""
+        """Every move from every layout, as far as communication is allowed."""
         return {
-            source: [
-                move
-                for target in self.written
-                if (move := self.move(source, target)) and not (self.silent and move.bytes)
-            ]
+            source: [move for target in self.written if (move := self.move(source, target)) and self._allowed(move)]
             for source in self.written
         }
+
+    def _allowed(self, move: Move) -> bool:
+        return self.communication == "any" or (self.communication == "none" and not move.bytes)
+
+    @cached_property
+    def times(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The least time from every layout to every other, `IMPOSSIBLE` where there is no way (Floyd-Warshall)."""
+        times = np.full((len(self.written),) * 2, IMPOSSIBLE)
+        np.fill_diagonal(times, 0)
+        for source, moves in self.moves.items():
+            for move in moves:
+                times[self.rank[source], self.rank[move.target]] = move.time
+        for between in range(len(times)):
+            times = np.minimum(times, times[:, [between]] + times[[between], :])
+        return np.minimum(times, IMPOSSIBLE)
 
     def paths(self, source: Lie) -> dict[Lie, Path]:
         """Return the first path to every layout that can be reached (Bellman-Ford)."""
         if source not in self._paths:
             best, changed = {source: Path(0, 0, 0, 0, (), ())}, {source}
             while changed:
-                longer = [
-                    (move.target, best[here].then(move, self.rank[move.target]))
-                    for here in changed
-                    for move in self.moves[here]
-                ]
+                steps_on = [(best[here], move) for here in changed for move in self.moves[here]]
                 changed = set()
-                for there, path in longer:
-                    if there not in best or path[:-1] < best[there][:-1]:
-                        best[there] = path
-                        changed.add(there)
+                for path, move in steps_on:
+                    known = best.get(move.target)
+                    if known is None or path.time + move.time <= known.time:
+                        longer = path.then(move, self.rank[move.target])
+                        if known is None or longer[:-1] < known[:-1]:
+                            best[move.target] = longer
+                            changed.add(move.target)
             self._paths[source] = best
         return self._paths[source]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from itertools import product
 from math import ceil, prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -182,8 +181,8 @@ def random_value(task: Task, tensor: Tensor, random: np.random.Generator) -> Arr
     if "float" in tensor.dtype:
         drawn = random.normal(size=tensor.shape)
         return np.abs(drawn) + 0.5 if positive else drawn
-    drawn = random.integers(0, min(below), tensor.shape)
-    return drawn.astype(bool) if tensor.dtype == "bool" else drawn
+    whole = random.integers(0, min(below), tensor.shape)
+    return whole.astype(bool) if tensor.dtype == "bool" else whole
 
 
 def cut(value: Array, lies: Lie, task: Task) -> Blocks:
@@ -232,7 +231,9 @@ def op_on_devices(plan: Plan, node: Node, given: dict[int, Blocks], sent: Counte
         for axis, row in enumerate(choice.rows)
         if row.cut and bound.factors[row.cut[0]].kind == "synced" and task.mesh.sizes[axis] > 1
     ]
-    running, answers, done = {}, {}, {}
+    running: dict[At, Any] = {}
+    answers: dict[At, Any] = {}
+    done: dict[At, tuple[Array, ...]] = {}
     for at in task.mesh.coordinates():
         arrays = [given[slot][at] if slot in given else None for slot in range(len(bound.operands))]
         device = Device(bound, factor_cuts(task, choice, at))
@@ -242,7 +243,7 @@ def op_on_devices(plan: Plan, node: Node, given: dict[int, Blocks], sent: Counte
         asked = {}
         for at, kernel in list(running.items()):
             try:
-                asked[at] = kernel.send(answers[at])  # type: ignore[arg-type]
+                asked[at] = kernel.send(answers[at])
             except StopIteration as stop:
                 done[at] = stop.value
                 del running[at]

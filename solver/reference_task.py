@@ -65,13 +65,14 @@ class Task:
         pinned = {p.kind for pin in self.pins.values() for p in pin.values() if isinstance(p, Partial)}
         self.kinds = [kind for kind in PARTIAL_KINDS if kind in {"sum"} | produced | pinned]
         self._spaces: dict[Any, Space] = {}
+        self.known: dict[Any, Any] = {}  # what has been worked out before
 
     def space(self, tensor: str) -> Space:
         """Return the layouts of a tensor and the reshards between them."""
         fact = self.graph.tensors[tensor]
         key = fact.shape, fact.itemsize, self.parts[tensor]
         if key not in self._spaces:
-            self._spaces[key] = Space(*key, self.mesh, self.kinds, silent=self.communication == "none")
+            self._spaces[key] = Space(*key, self.mesh, self.kinds, self.communication)
         return self._spaces[key]
 
     def meeting(self, name: str, tensor: str) -> list[Lie]:
@@ -92,11 +93,10 @@ class Task:
             if not constant or self.space(source).elements(lies) == prod(self.space(source).shape)
         ]
 
-    def holdings(self, tensor: str, made: Lie) -> list[Lie]:
+    def holdings(self, tensor: str) -> list[Lie]:
         """Return the held layouts that a tensor may have."""
         source = self.graph.tensors[tensor].producer is None
-        allowed = list(self.space(tensor).written) if source else self.meeting(tensor, tensor)
-        return [held for held in allowed if held == made or self.communication != "frozen"]
+        return list(self.space(tensor).written) if source else self.meeting(tensor, tensor)
 
     def deliveries(self, tensor: str) -> list[Lie]:
         """Return the layouts in which a graph output may leave."""
