@@ -107,6 +107,13 @@ def test_results_count_in_their_own_dtype() -> None:
     assert timed(g, "wide", mesh, 0) == (5 * 4 + 5 * 8) * SECOND
 
 
+def test_an_op_without_operands_writes_its_result() -> None:
+    mesh = Mesh({"tp": 2}, hardware={**SLOW, "memory_bandwidth": 1})
+    g = Graph()
+    g.output(g.op("full", shape=(5,), fill_value=1.0, dtype="float64", name="ones"))
+    assert timed(g, "ones", mesh, 0) == 5 * 8 * SECOND
+
+
 def test_integers_count_at_their_own_peak_and_absent_operands_not_at_all() -> None:
     mesh = Mesh({"tp": 2}, hardware={**SLOW, "memory_bandwidth": 10**9})
     assert timed(product("int8"), "out", mesh, 0) == 2 * 8 * 100 * 6 * SECOND // 8000

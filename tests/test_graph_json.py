@@ -182,6 +182,29 @@ def test_values_that_differ_freeze_apart(one: Any, other: Any) -> None:
         assert frozen(one) != frozen(other)
 
 
+def test_values_that_python_calls_equal_freeze_apart() -> None:
+    values: list[Any] = [
+        1,
+        1.0,
+        True,
+        0.0,
+        -0.0,
+        [1],
+        (1,),
+        [True],
+        [1.0],
+        "1",
+        None,
+        {"a": 1},
+        {"a": True},
+        {},
+        [],
+        (),
+    ]
+    assert len({frozen(value) for value in values}) == len(values)
+    assert frozen(math.nan) == frozen(float("nan"))
+
+
 DTYPES = st.sampled_from(["bool", "int8", "int64", "uint16", "float16", "float32", ">f8", "complex64"])
 
 

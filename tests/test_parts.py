@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.bind import BoundRule, BoundTensor, composes
-from ops.placement import PARTIAL_KINDS, Shard
+from ops.placement import PARTIAL_KINDS, Parts, Shard
+from solver import chains
 from solver.chains import Ask, cheapest_hitting_set, settle
 from solver.graph import Graph, Tensor
 from solver.layout import block
@@ -321,13 +322,40 @@ def test_rows_and_tensors_speak_of_the_same_parts(g: Graph) -> None:
             part > 1 for split, n in zip(found.parts[tensor.name], tensor.shape, strict=True) if n > 1 for part in split
         )
     for node, bound in bind_refined(g, found.parts).items():
-        for index, (tensor, slot) in enumerate(slots_of(g, node)):
-            for row in bound.rows:
-                placement = (row.operands + row.results)[index]
-                if isinstance(placement, Shard):
-                    assert behind(placement, slot, bound) == math.prod(
-                        found.parts[tensor][placement.dim][placement.part :]
-                    )
+        check_alignment(g, node, bound, found.parts)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attrs"),
+    [
+        ("swiglu", (4, 24), {}),
+        ("channel_shuffle", (2, 8, 3, 3), {"groups": 2}),
+        ("channel_shuffle", (2, 8, 3, 3), {"groups": 1}),
+        ("channel_shuffle", (2, 8, 3, 3), {"groups": 8}),
+        ("pixel_shuffle", (2, 4, 3, 3), {"upscale_factor": 2}),
+        ("pixel_unshuffle", (2, 4, 6, 6), {"downscale_factor": 2}),
+        ("reshape", (1, 6, 1, 4), {"shape": (1, 24)}),
+    ],
+)
+def test_every_op_with_compound_dims_counts_parts_as_its_tensors_do(
+    op: str, shape: tuple[int, ...], attrs: dict[str, Any]
+) -> None:
+    g = Graph()
+    volume = math.prod(shape)
+    for name, source in (("plain", shape), ("halves", (2, volume // 2)), ("pairs", (volume // 2, 2))):
+        g.op(op, g.op("reshape", g.input(name, source), shape=shape), **attrs)
+    parts = refine(g).parts
+    for node, bound in bind_refined(g, parts).items():
+        check_alignment(g, node, bound, parts)
+
+
+def check_alignment(g: Graph, node: str, bound: BoundRule, parts: Mapping[str, Parts]) -> None:
+    for index, (tensor, slot) in enumerate(slots_of(g, node)):
+        for row in bound.rows:
+            placement = (row.operands + row.results)[index]
+            if isinstance(placement, Shard):
+                assert placement.part < len(parts[tensor][placement.dim])
+                assert behind(placement, slot, bound) == math.prod(parts[tensor][placement.dim][placement.part :])
 
 
 def behind(placement: Shard, slot: BoundTensor, bound: BoundRule) -> int:
@@ -431,6 +459,24 @@ def test_many_contradictions_end_in_time() -> None:
     chain = sorted(boundaries[0])
     assert all(b % a == 0 for a, b in itertools.pairwise(chain))
     assert len(chain) + len(lost) == len(asks)
+
+
+THREE = [(a, b, 144 // a // b) for a in (2, 3, 4, 6) for b in (2, 3, 4, 6, 12) if 144 % (a * b) == 0]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from(THREE), st.integers(1, 9)), min_size=1, max_size=7))
+def test_a_search_cut_short_still_grants_only_what_goes_together(drawn: list[tuple[tuple[int, ...], int]]) -> None:
+    asks = [
+        Ask(((0, tuple((3 * i + place + 1, size) for place, size in enumerate(sizes))),), weight)
+        for i, (sizes, weight) in enumerate(drawn)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "ROUNDS", 1)
+        boundaries, lost = settle(asks)
+    kept = [ask for index, ask in enumerate(asks) if index not in lost]
+    assert settle(kept) == (boundaries, {})
+    assert all(winner not in lost or winner == loser for loser, winner in lost.items())
 
 
 def divisors(n: int) -> list[int]:
