@@ -19,7 +19,7 @@ from solver.graph import Graph, GraphError
 from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
 from solver.importers.onnx_fold import fold, stored
 from solver.importers.onnx_inline import defining_body, subgraphs_of, taken_branch
-from solver.importers.onnx_inputs import sized_inputs
+from solver.importers.onnx_inputs import check_ranks, sized_inputs
 from solver.importers.onnx_ops import TABLE
 from solver.importers.onnx_site import Shapes, Site, describe
 from solver.importers.sketch import Sketch, Value
@@ -102,6 +102,7 @@ def _checked(model: ModelProto, path: Path) -> ModelProto:
     """Hold the model against the ONNX standard, and inline the functions it defines."""
     if not model.HasField("graph") or not model.graph.output:
         raise UnreadableModelError(f"{path} is no ONNX model, or a damaged one: it holds no graph")
+    check_ranks(model.graph)
     try:
         onnx.checker.check_model(_without_external_data(model))
         return onnx.inliner.inline_local_functions(model) if model.functions else model
@@ -179,7 +180,7 @@ class OnnxReading:
                 wanted |= set(_names_read(node))
                 live.append(node)
         for node in reversed(live):
-            self._node(node, opsets)
+            self._node(_without_idle_results(node, wanted), opsets)
 
     def _node(self, node: NodeProto, opsets: Mapping[str, int]) -> None:
         operands = [self.scope[name] if name else None for name in node.input]
@@ -240,6 +241,19 @@ class OnnxReading:
 def replace_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """Return an input at another shape."""
     return Value(shape, value.dtype, value.role, value.name, value.data)
+
+
+def _without_idle_results(node: NodeProto, wanted: set[str]) -> NodeProto:
+    """Return a node of several results without the names of those that nobody reads."""
+    if len(node.output) < 2 or wanted.issuperset(node.output):
+        return node
+    made = NodeProto()
+    made.CopyFrom(node)
+    kept = [name if name in wanted else "" for name in node.output]
+    while not kept[-1]:
+        kept.pop()
+    made.output[:] = kept
+    return made
 
 
 def _names_read(node: NodeProto) -> Iterator[str]:

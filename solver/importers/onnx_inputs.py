@@ -107,6 +107,20 @@ def sized_inputs(graph: GraphProto, dims: Mapping[str, int], shapes: Mapping[str
     return SizedInputs(values, declared if changed else None)
 
 
+def check_ranks(graph: GraphProto) -> None:
+    """Refuse an input whose number of dims the file does not say.
+
+    Raises
+    ------
+    DynamicDimError
+    """
+    for info in graph.input:
+        if info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape"):
+            raise DynamicDimError(
+                f"input {info.name!r} has no rank in the file: export the model with its input shapes"
+            )
+
+
 def _declared(info: ValueInfoProto) -> Input:
     if not info.type.HasField("tensor_type"):
         raise UnsupportedNodeError(
@@ -115,10 +129,6 @@ def _declared(info: ValueInfoProto) -> Input:
     tensor = info.type.tensor_type
     if tensor.elem_type == TensorProto.STRING:
         raise UnsupportedNodeError(f"input {info.name!r} holds text, and only numbers can be planned")
-    if not tensor.HasField("shape"):
-        raise DynamicDimError(
-            f"input {info.name!r} has no rank in the file: export the model with the shapes of its inputs"
-        )
     dims: list[Dim] = []
     for dim in tensor.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value > 0:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from solver.importers.onnx_site import Site
 from solver.importers.sketch import Value
@@ -157,14 +154,20 @@ def _instance_norm(site: Site) -> Value:
     )[0]
 
 
-def _layer_norm(site: Site) -> Value:
-    if any(site.node.output[1:]):
-        raise site.refuse("only its first result is supported, not the mean and the deviation")
+def _layer_norm(site: Site) -> list[Value]:
     x = site.operand(0)
-    begin = site.axis(site.attr("axis", -1), len(x.shape))
-    return site.emit_all(
-        "layer_norm", x, site.weight(1), site.weight(2), begin_norm_axis=begin, epsilon=site.attr("epsilon", 1e-5)
-    )[0]
+    begin, epsilon = site.axis(site.attr("axis", -1), len(x.shape)), site.attr("epsilon", 1e-5)
+    out, mean, variance = site.emit_all(
+        "layer_norm", x, site.weight(1), site.weight(2), begin_norm_axis=begin, epsilon=epsilon
+    )
+    results = [out]
+    statistics = [*x.shape[:begin], *[1] * (len(x.shape) - begin)]
+    if len(site.node.output) > 1:
+        results.append(site.emit("reshape", mean, shape=statistics))
+    if len(site.node.output) > 2:
+        deviation = site.emit("rsqrt", site.emit("add", variance, site.number(epsilon, variance)))
+        results.append(site.emit("reshape", deviation, shape=statistics))
+    return results
 
 
 def _group_norm(site: Site) -> Value:
@@ -198,34 +201,6 @@ def _lp_norm(site: Site) -> Value:
     return site.emit("divide", x, norm)
 
 
-def _resize(site: Site) -> Value:
-    x = site.operand(0)
-    rank = len(x.shape)
-    sizes, scales = _resize_target(site, x)
-    if sizes[:2] != list(x.shape[:2]) or rank not in (3, 4, 5):
-        raise site.baked(
-            f"it makes {sizes} of {list(x.shape)}: only the space dims of a tensor of rank 3 to 5 can be resized"
-        )
-    if sizes == list(x.shape):
-        return x
-    raise site.refuse("resize: not yet")
-
-
-def _resize_target(site: Site, x: Value) -> tuple[list[int], list[float]]:
-    """The new shape and the factor of each dim."""
-    axes = [site.axis(axis, len(x.shape)) for axis in site.attr("axes") or range(len(x.shape))]
-    sizes, scales = list(x.shape), [1.0] * len(x.shape)
-    slot = 1 if site.node.op_type == "Upsample" or site.opset < 11 else 2
-    factors = site.table(slot, "scales") if site.has(slot) else np.array(site.attr("scales") or [])
-    if factors.size:
-        for axis, factor in zip(axes, factors.tolist(), strict=True):
-            sizes[axis], scales[axis] = math.floor(x.shape[axis] * factor), factor
-    else:
-        for axis, size in zip(axes, site.table(3, "sizes").tolist(), strict=True):
-            sizes[axis], scales[axis] = size, size / x.shape[axis]
-    return sizes, scales
-
-
 LAYERS: dict[str, Callable[[Site], Any]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -239,6 +214,4 @@ LAYERS: dict[str, Callable[[Site], Any]] = {
     "GroupNormalization": _group_norm,
     "LRN": _lrn,
     "LpNormalization": _lp_norm,
-    "Resize": _resize,
-    "Upsample": _resize,
 }

@@ -11,6 +11,7 @@ import numpy as np
 from solver.importers.onnx_fold import dtype_name
 from solver.importers.onnx_layers import LAYERS
 from solver.importers.onnx_recurrent import RECURRENT
+from solver.importers.onnx_resize import RESIZE
 from solver.importers.onnx_site import Site
 from solver.importers.onnx_views import VIEWS
 from solver.importers.sketch import Value
@@ -300,5 +301,6 @@ TABLE: dict[str, Translation] = {
     **VIEWS,
     **LAYERS,
     **RECURRENT,
+    **RESIZE,
 }
 """Every ONNX op that can be translated; the others are inlined where they are defined by a function, or refused."""

@@ -66,13 +66,18 @@ class Site:
         """The node, as an error names it."""
         return describe(self.node)
 
+    @property
+    def _label(self) -> str:
+        """What steps of the node are called: as its only result is, or as itself."""
+        return str(self.node.output[0] if len(self.node.output) == 1 or not self.node.name else self.node.name)
+
     def attr(self, name: str, default: Any = None) -> Any:
-        """Return an attribute, text decoded, or the default."""
+        """Return an attribute, text decoded, or the default, which is a float32 as in a file."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 value = helper.get_attribute_value(attribute)
                 return value.decode() if isinstance(value, bytes) else value
-        return default
+        return float(np.float32(default)) if isinstance(default, float) else default
 
     def has(self, slot: int) -> bool:
         """Tell whether an optional operand is given."""
@@ -124,7 +129,7 @@ class Site:
     def emit_all(self, op: str, *operands: Operand, **attrs: Any) -> tuple[Value, ...]:
         """Add a step and return its results."""
         try:
-            return self.sketch.emit(op, *operands, name=self.node.name, module=module_of(self.node.name), **attrs)
+            return self.sketch.emit(op, *operands, name=self._label, module=module_of(self.node.name), **attrs)
         except ValueError as error:
             raise self.refuse(str(error)) from error
 

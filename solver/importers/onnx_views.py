@@ -94,7 +94,7 @@ def _unsqueeze(site: Site) -> Value:
 def _transpose(site: Site) -> Value:
     x = site.operand(0)
     perm = list(site.attr("perm", list(range(len(x.shape)))[::-1]))
-    return x if perm == sorted(perm) else site.emit("transpose", x, perm=perm)
+    return x if perm == list(range(len(x.shape))) else site.emit("transpose", x, perm=perm)
 
 
 def _expand(site: Site) -> Value:
@@ -253,6 +253,12 @@ def _gather(site: Site) -> Value:
     return site.emit("reshape", picked, shape=[*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
 
 
+def _gather_nd(site: Site) -> Value:
+    if site.attr("batch_dims", 0):
+        raise site.refuse("its batch_dims are not supported")
+    return site.emit("gather_nd", site.operand(0), site.operand(1))
+
+
 def _scatter(site: Site) -> Value:
     reduce = {"none": "assign", "add": "add", "mul": "multiply", "max": "amax", "min": "amin"}[
         site.attr("reduction", "none")
@@ -303,7 +309,7 @@ VIEWS: dict[str, Callable[[Site], Any]] = {
     "GatherElements": lambda site: site.emit(
         "take_along_axis", site.operand(0), site.operand(1), axis=site.attr("axis", 0)
     ),
-    "GatherND": lambda site: site.emit("gather_nd", site.operand(0), site.operand(1)),
+    "GatherND": _gather_nd,
     "ScatterElements": _scatter,
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,

@@ -6,10 +6,11 @@ used at all. `Sketch.to_graph` then writes down what the outputs need, in order,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ops.registry import rule_for
@@ -138,19 +139,16 @@ class Sketch:
             Where the graph refuses what the sketch says.
         """
         self._name_outputs()
-        graph = Graph(self.name)
-        made = {id(value): graph.input(value.name, value.shape, dtype=value.dtype) for value in self.inputs}
-        weights: dict[str, Value] = {}
-        for step in self._needed():
-            for value in step.inputs():
-                if id(value) not in made:
-                    made[id(value)] = leaf = _leaf(graph, value)
-                    if leaf.role == "parameter":
-                        weights[leaf.name] = value
-            for value, tensor in zip(step.results, _added(graph, step, made), strict=True):
-                made[id(value)] = tensor
-        graph.output(*(made[id(value)] for _, value in self.outputs))
-        return graph, weights
+        steps = self._needed()
+        names = {value.name for value in self.inputs}
+        names |= {step.results[0].name for step in steps if len(step.results) == 1}
+        writing = Writing(Graph(self.name), names)
+        for value in self.inputs:
+            writing.tensors[id(value)] = writing.graph.input(value.name, value.shape, dtype=value.dtype)
+        for step in steps:
+            writing.step(step)
+        writing.graph.output(*(writing.tensors[id(value)] for _, value in self.outputs))
+        return writing.graph, writing.weights
 
     def _name_outputs(self) -> None:
         """Give each output a tensor of its own that carries its name."""
@@ -176,6 +174,67 @@ class Sketch:
         return kept[::-1]
 
 
+@dataclass
+class Writing:
+    """A graph while a sketch is written into it.
+
+    Parameters
+    ----------
+    graph : Graph
+    reserved : set of str
+        Names that belong to tensors still to come.
+    tensors : dict
+        By the identity of their values.
+    weights : dict
+        Parameter -> its value.
+    """
+
+    graph: Graph
+    reserved: set[str]
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+    weights: dict[str, Value] = field(default_factory=dict)
+
+    def step(self, step: Step) -> None:
+        """Add an op, after what it reads and nobody makes."""
+        for value in step.inputs():
+            if id(value) not in self.tensors:
+                self.tensors[id(value)] = self._leaf(value)
+        operands = [self._tensors(operand) for operand in step.operands]
+        made = self.graph.op(step.op, *operands, name=self._name(step), module=step.module, **step.attrs)
+        for value, tensor in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
+            self.tensors[id(value)] = tensor
+
+    def _name(self, step: Step) -> str:
+        if len(step.results) > 1:
+            return self._free(step.name)
+        name = step.results[0].name
+        return name if name and name not in self.graph.tensors else self._free(name or f"{step.name}.{step.op}")
+
+    def _tensors(self, operand: Operand) -> Tensor | list[Tensor] | None:
+        if operand is None:
+            return None
+        if isinstance(operand, Value):
+            return self.tensors[id(operand)]
+        return [self.tensors[id(value)] for value in operand]
+
+    def _leaf(self, value: Value) -> Tensor:
+        name = self._free(value.name or "constant")
+        if value.role == "weight":
+            self.weights[name] = value
+            return self.graph.parameter(name, value.shape, dtype=value.dtype)
+        assert value.data is not None
+        data = value.data if value.data.dtype.isbuiltin == 1 else value.data.astype(np.float32)
+        return self.graph.constant(name, data, dtype=value.dtype)
+
+    def _free(self, name: str) -> str:
+        """Return the name, with a number behind it where it is taken or reserved."""
+        count, tried = 1, name
+        while tried in self.graph.tensors or tried in self.graph.nodes or tried in self.reserved:
+            count += 1
+            tried = f"{name}_{count}"
+        return tried
+
+
 def _each(operand: Operand, fact: str) -> Any:
     """Return a fact of an operand: one, a list, or None, as the operand is."""
     if operand is None:
@@ -183,32 +242,3 @@ def _each(operand: Operand, fact: str) -> Any:
     if isinstance(operand, Value):
         return getattr(operand, fact)
     return [getattr(value, fact) for value in operand]
-
-
-def _added(graph: Graph, step: Step, made: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
-    """Add a step to a graph whose tensors so far are known by their values."""
-    operands = [_tensors(operand, made) for operand in step.operands]
-    name = (step.results[0].name if len(step.results) == 1 else "") or step.name or step.op
-    out = graph.op(step.op, *operands, name=_free(graph, name), module=step.module, **step.attrs)
-    return out if isinstance(out, tuple) else (out,)
-
-
-def _tensors(operand: Operand, made: Mapping[int, Tensor]) -> Tensor | list[Tensor] | None:
-    if operand is None:
-        return None
-    return made[id(operand)] if isinstance(operand, Value) else [made[id(value)] for value in operand]
-
-
-def _leaf(graph: Graph, value: Value) -> Tensor:
-    name = _free(graph, value.name or "constant")
-    if value.role == "weight":
-        return graph.parameter(name, value.shape, dtype=value.dtype)
-    return graph.constant(name, value.data, dtype=value.dtype)
-
-
-def _free(graph: Graph, name: str) -> str:
-    count, tried = 1, name
-    while tried in graph.tensors or tried in graph.nodes:
-        count += 1
-        tried = f"{name}_{count}"
-    return tried
