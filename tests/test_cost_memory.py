@@ -128,11 +128,11 @@ def test_a_view_of_a_copy_keeps_the_copy() -> None:
 
 
 def test_a_step_that_reads_nothing_known_is_refused() -> None:
-    with pytest.raises(StepError, match="^step 'a' reads 'x', which no earlier step wrote$"):
+    with pytest.raises(StepError, match=r"^step 'a' reads 'x', which no earlier step wrote$"):
         peak_memory([Step("a", ("x",))])
-    with pytest.raises(StepError, match="^storage 'x' is written twice, the second time by step 'a'$"):
+    with pytest.raises(StepError, match=r"^storage 'x' is written twice, the second time by step 'a'$"):
         peak_memory([Step("a", (), (Storage("x", 1, "inputs"),))], [Storage("x", 1, "inputs")])
-    with pytest.raises(StepError, match="^storage 'x' counts as 'weights': choose from parameters, inputs, "):
+    with pytest.raises(StepError, match=r"^storage 'x' counts as 'weights': choose from parameters, inputs, "):
         peak_memory([], [Storage("x", 1, "weights")])
 
 
