@@ -1,6 +1,7 @@
 """What is legal for each op, and what it computes."""
 
 from ops import (  # noqa: F401 (a family registers its ops where it is imported)
+    attention,
     channel_normalization,
     contraction,
     convolution,
@@ -13,9 +14,11 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     pooling,
     rearrange,
     reduction,
+    scan,
     scattering,
     shape,
     slicing,
+    sorting,
     unary,
     vision,
 )
