@@ -74,12 +74,13 @@ def peak_memory(plan: Plan) -> int:
                 copy(tensor, "held", (tensor, "made"), plan.held[tensor])
     kept = {read(tensor, OUTPUT, lies) for tensor, lies in plan.delivered.items()}
 
-    def alive(step: int) -> set[tuple[str, str]]:
+    def alive_at(step: int) -> set[tuple[str, str]]:
         begun = {block for _, writes in program[: step + 1] for block in writes}
         wanted = {block for reads, _ in program[step:] for block in reads} | program[step][1] | kept
         return sources | (begun & wanted)
 
-    return max((sum(blocks[block] for block in alive(step)) for step in range(len(program))), default=0)
+    steps_alive = [sources, *(alive_at(step) for step in range(len(program)))]
+    return max(sum(blocks[block] for block in alive) for alive in steps_alive)
 
 
 # ------------------------------------------------------------------------------------------------------------- 6: run
