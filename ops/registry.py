@@ -137,12 +137,23 @@ def _register(made: Op) -> Op:
             raise RuleError(f"domain of {made.name!r} names {operand!r}, which is no operand")
     _OPS[made.name] = made
     if made.grad is not None:
-        _register(_grad_op(made, made.grad))
+        _register(grad_op(made, made.grad))
     return made
 
 
-def _grad_op(forward: Op, grad: Grad) -> Op:
-    """Build NAME_grad: the forward operands and results that it reads, then the out_grads -> the operand grads."""
+def grad_op(forward: Op, grad: Grad) -> Op:
+    """Build NAME_grad: the forward operands and results that it reads, then the out_grads -> the operand grads.
+
+    Parameters
+    ----------
+    forward : Op
+    grad : Grad
+
+    Returns
+    -------
+    Op
+        It is not registered; registering the forward op registers its grad op as well.
+    """
     by_name = {spec.name: spec for spec in forward.operands + forward.results}
     operands = [by_name[name] for name in grad.reading(forward)]
     out_grads = [replace(by_name[name], name=f"{name}_grad", optional=False) for name in grad.receiving(forward)]

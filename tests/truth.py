@@ -17,6 +17,7 @@ from truth_mesh import Array, Coordinate, agree, blocks, split
 
 from ops import Op, Placement, RuleError, rule_for
 from ops.bind import BoundRule, BoundTensor, TensorShapes
+from ops.registry import grad_op
 from ops.run import Cut, Device, steps
 
 NUMBERS = {"positive": (0.5, 2.0), "unit": (0.1, 0.9)}
@@ -172,7 +173,8 @@ def _fill(
 
 def backward(forward: Subject) -> Subject:
     """Return the grad op of a subject, reading what the forward run made, with random out_grads."""
-    op = rule_for(f"{forward.op.name}_grad")
+    assert forward.op.grad is not None
+    op = grad_op(forward.op, forward.op.grad)
     slots = [*forward.bound.operands, *forward.bound.results]
     present = {s.name: a for s, a in zip(slots, [*forward.arrays, *forward.whole], strict=True) if s is not None}
     rng = forward.rng(7)

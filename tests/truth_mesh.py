@@ -177,7 +177,8 @@ def agree(got: Array | str, whole: Array) -> str | None:
     else:
         finite = np.abs(whole[np.isfinite(whole)])
         scale = max(1.0, float(finite.max(initial=0.0)))
-        same = np.abs(got - whole) <= 1e-9 * scale
+        with np.errstate(invalid="ignore"):
+            same = np.abs(got - whole) <= 1e-9 * scale
         if not same.all():
             same |= (got == whole) | (np.isnan(got) & np.isnan(whole))
     return None if same.all() else f"differs from the whole run in {same.size - np.count_nonzero(same)} elements"
