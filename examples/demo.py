@@ -30,7 +30,7 @@ def main(name: str = "light_squeezenet", *options: str) -> int:
     """Run the command line that a person would type."""
     arguments = ["plan", str(light_model(name)), *(options or ("--mesh", "dp=2,tp=4"))]
     if name == "light_squeezenet":
-        arguments += ["--input-shape", "data_0=8x3x224x224"]
+        arguments += ["--input-shape", "data_0=2x3x224x224"]
     arguments.append("--verify")
     print("$ shardproof", shlex.join(arguments), flush=True)
     return subprocess.call([sys.executable, "-m", "solver.cli", *arguments])
