@@ -148,11 +148,11 @@ def _random_weight(graph: Any, name: str, shape: tuple[int, ...], random: np.ran
 
 
 def reference(model: Any) -> Any:
-    """Return onnx's reference evaluator of a model, without three mistakes that it makes on these files.
+    """Return onnx's reference evaluator of a model, without four mistakes that it makes on these files.
 
     Before version 13 a softmax without an axis goes over dim 1 and all after it, the reference takes the last dim;
-    before version 14 a batch normalization of one result is one in inference, the reference trains; and its
-    GlobalMaxPool loses dims of rank 3.
+    before version 14 a batch normalization of one result is one in inference, the reference trains; its GlobalMaxPool
+    loses dims of rank 3; and its LRN normalizes as many channels as the batch has items.
     """
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
@@ -161,7 +161,7 @@ def reference(model: Any) -> Any:
         op_domain = ""
 
         def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
-            over = 1 if axis is None else axis
+            over = axis if self.onnx_node.attribute else 1
             raised = np.exp(x - x.max(axis=over, keepdims=True))
             return (raised / raised.sum(axis=over, keepdims=True),)
 
@@ -178,7 +178,16 @@ def reference(model: Any) -> Any:
         def _run(self, x: Array) -> tuple[Array]:
             return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
-    return ReferenceEvaluator(model, new_ops=[Softmax, BatchNormalization, GlobalMaxPool])
+    class LRN(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(self, x: Array, alpha: float, beta: float, bias: float, size: int) -> tuple[Array]:
+            before, after = (size - 1) // 2, size // 2
+            channels = range(x.shape[1])
+            near = [(x[:, max(0, c - before) : c + after + 1] ** 2).sum(axis=1) for c in channels]
+            return (x / (bias + alpha / size * np.stack(near, axis=1)) ** beta,)
+
+    return ReferenceEvaluator(model, new_ops=[Softmax, BatchNormalization, GlobalMaxPool, LRN])
 
 
 def in_double(model: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
+import models
 from models import evaluate, relative_error
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -152,6 +153,14 @@ def test_functions_of_the_model_are_inlined(save: Save) -> None:
     assert relative_error(run(read, x=x)[0], 3 * x * 1.5) < 1e-6
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_neighbours_are_those_of_the_standard(save: Save, size: int) -> None:
+    path = save(f"f (float[2, 6, 3, 3] x) => (float[2, 6, 3, 3] y) {{ y = LRN<size = {size}, alpha = 0.5>(x) }}")
+    x = numbers(2, 6, 3, 3)
+    (theirs,) = models.reference(onnx.load(path)).run(None, {"x": x})
+    assert relative_error(run(read_onnx(path), x=x)[0], theirs) < 1e-5
+
+
 def test_ops_that_the_standard_defines_by_a_function_are_read_through_it(save: Save) -> None:
     path = save("mvn (float[2, 3, 4, 5] x) => (float[2, 3, 4, 5] y) { y = MeanVarianceNormalization(x) }")
     read = read_onnx(path)
@@ -201,6 +210,13 @@ def test_every_output_keeps_its_name(save: Save) -> None:
     x = numbers(2, 4)
     for ours, theirs in zip(run(read, x=x), reference(path, x=x), strict=True):
         assert np.array_equal(ours, theirs)
+
+
+def test_a_split_of_which_one_part_is_used_is_still_a_split(save: Save) -> None:
+    path = save("f (float[2, 6] x) => (float[2, 2] y) { y, b, c = Split<axis = 1>(x) }", opset=13)
+    read = read_onnx(path)
+    x = numbers(2, 6)
+    assert np.array_equal(run(read, x=x)[0], x[:, :2])
 
 
 def test_weights_and_tables_are_told_apart(save: Save) -> None:

@@ -249,10 +249,7 @@ def _without_idle_results(node: NodeProto, wanted: set[str]) -> NodeProto:
         return node
     made = NodeProto()
     made.CopyFrom(node)
-    kept = [name if name in wanted else "" for name in node.output]
-    while not kept[-1]:
-        kept.pop()
-    made.output[:] = kept
+    made.output[:] = [name if name in wanted else "" for name in node.output]
     return made
 
 

@@ -162,9 +162,9 @@ def _layer_norm(site: Site) -> list[Value]:
     )
     results = [out]
     statistics = [*x.shape[:begin], *[1] * (len(x.shape) - begin)]
-    if len(site.node.output) > 1:
+    if any(site.node.output[1:]):
         results.append(site.emit("reshape", mean, shape=statistics))
-    if len(site.node.output) > 2:
+    if any(site.node.output[2:]):
         deviation = site.emit("rsqrt", site.emit("add", variance, site.number(epsilon, variance)))
         results.append(site.emit("reshape", deviation, shape=statistics))
     return results
@@ -181,14 +181,13 @@ def _group_norm(site: Site) -> Value:
 
 
 def _lrn(site: Site) -> Value:
-    return site.emit(
-        "local_response_norm",
-        site.operand(0),
-        size=site.attr("size"),
-        alpha=site.attr("alpha", 1e-4),
-        beta=site.attr("beta", 0.75),
-        k=site.attr("bias", 1.0),
-    )
+    """Of an even number of neighbours the standard takes one more behind, our op one more before."""
+    x, size = site.operand(0), site.attr("size")
+    attrs = {"alpha": site.attr("alpha", 1e-4), "beta": site.attr("beta", 0.75), "k": site.attr("bias", 1.0)}
+    if size % 2:
+        return site.emit("local_response_norm", x, size=size, **attrs)
+    out = site.emit("local_response_norm", site.emit("flip", x, axis=[1]), size=size, **attrs)
+    return site.emit("flip", out, axis=[1])
 
 
 def _lp_norm(site: Site) -> Value:

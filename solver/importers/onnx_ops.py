@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from solver.importers.onnx_fold import dtype_name
+from solver.importers.onnx_fold import dtype_name, known
 from solver.importers.onnx_layers import LAYERS
 from solver.importers.onnx_recurrent import RECURRENT
 from solver.importers.onnx_resize import RESIZE
@@ -90,13 +90,20 @@ def _dropout(site: Site) -> list[Value]:
 
 
 def _cast(site: Site) -> Value:
-    x, dtype = site.operand(0), dtype_name(site.attr("to"))
-    return x if x.dtype == dtype else site.emit("cast", x, dtype=dtype)
+    return _as_dtype(site, dtype_name(site.attr("to")))
 
 
 def _cast_like(site: Site) -> Value:
-    x, dtype = site.operand(0), site.operand(1).dtype
-    return x if x.dtype == dtype else site.emit("cast", x, dtype=dtype)
+    return _as_dtype(site, site.operand(1).dtype)
+
+
+def _as_dtype(site: Site, dtype: str) -> Value:
+    x = site.operand(0)
+    if x.dtype == dtype:
+        return x
+    if x.role == "known" and x.data is not None:
+        return known(x.data.astype(dtype))
+    return site.emit("cast", x, dtype=dtype)
 
 
 def _clip(site: Site) -> Value:
@@ -166,9 +173,12 @@ def _reduce_log_sum(site: Site) -> Value:
 
 def _arg(op: str) -> Translation:
     def translate(site: Site) -> Value:
-        if site.attr("select_last_index", 0):
-            raise site.refuse("select_last_index is not supported: write it as the first index of the flipped tensor")
-        return site.emit(op, site.operand(0), axis=site.attr("axis", 0), keepdim=bool(site.attr("keepdims", 1)))
+        x, keepdim = site.operand(0), bool(site.attr("keepdims", 1))
+        axis = site.axis(site.attr("axis", 0), len(x.shape))
+        if not site.attr("select_last_index", 0):
+            return site.emit(op, x, axis=axis, keepdim=keepdim)
+        first = site.emit(op, site.emit("flip", x, axis=[axis]), axis=axis, keepdim=keepdim)
+        return site.emit("subtract", site.number(x.shape[axis] - 1, first), first)
 
     return translate
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ops.registry import rule_for
 from solver.importers.onnx_fold import known
 from solver.importers.onnx_site import Site
 from solver.importers.sketch import Value
@@ -17,18 +18,40 @@ Matrix = NDArray[np.float64]
 
 
 def _resize(site: Site) -> Value:
-    """Elements that are only repeated or picked stay what they are; all else is a product with a matrix of weights."""
+    """Our interpolation, where it takes the same elements by the same weights; else gathers and products, by dim."""
     x = site.operand(0)
     if site.attr("antialias", 0) or site.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise site.refuse("antialiasing and cropping while resizing are not supported")
     sizes, scales = _target(site, x)
-    for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True)):
-        if (size, scale) == (x.shape[axis], 1.0):
-            continue
-        if axis == 0 and x.shape[0] != 1:
-            raise site.baked(f"it makes {sizes} of {list(x.shape)}, a batch of another size")
-        x = _along(site, x, axis, size, scale)
+    changed = [axis for axis in range(len(sizes)) if (sizes[axis], scales[axis]) != (x.shape[axis], 1.0)]
+    if 0 in changed and x.shape[0] != 1:
+        raise site.baked(f"it makes {sizes} of {list(x.shape)}, a batch of another size")
+    maps = {axis: _map(site, x.shape[axis], sizes[axis], scales[axis]) for axis in changed}
+    if changed and min(changed) >= 2 and len(sizes) <= 5:
+        attrs = _interpolation(site.attr("mode", "nearest"), x, maps, sizes)
+        if attrs is not None:
+            return site.emit("interpolate", x, **attrs)
+    for axis, weights in maps.items():
+        x = _along(site, x, axis, weights)
     return x
+
+
+def _interpolation(mode: str, x: Value, maps: Mapping[int, Matrix], sizes: Sequence[int]) -> dict[str, Any] | None:
+    """The attributes with which our interpolation is the given maps, None where there are none."""
+    space = len(sizes) - 2
+    names = {"nearest": "nearest", "linear": ("linear", "bilinear", "trilinear")[space - 1], "cubic": "bicubic"}
+    kernel = rule_for("interpolate").kernel
+    for align_corners, align_mode in ((False, 0), (False, 1), (True, 0)):
+        ways = {"mode": names[mode], "align_corners": align_corners, "align_mode": align_mode}
+        ours = {
+            axis: kernel(np.eye(x.shape[axis])[None], size=[sizes[axis]], scale_factor=None, data_format="NCW", **ways)[
+                0
+            ].T
+            for axis in maps
+        }
+        if all(np.allclose(ours[axis], maps[axis]) for axis in maps):
+            return {"size": list(sizes[2:]), **ways, "data_format": ("NCW", "NCHW", "NCDHW")[space - 1]}
+    return None
 
 
 def _target(site: Site, x: Value) -> tuple[list[int], list[float]]:
@@ -53,17 +76,20 @@ def _target(site: Site, x: Value) -> tuple[list[int], list[float]]:
     return sizes, scales
 
 
-def _along(site: Site, x: Value, axis: int, size: int, scale: float) -> Value:
-    old = x.shape[axis]
+def _map(site: Site, old: int, new: int, scale: float) -> Matrix:
+    """The matrix [new, old] that the standard defines for one dim."""
+    at = _coordinates(site, old, new, scale)
     if site.attr("mode", "nearest") == "nearest":
-        picked = _nearest(site, _coordinates(site, old, size, scale), old)
-        times = size // old
-        if np.array_equal(picked, np.arange(size) // max(times, 1)):
-            return site.emit("repeat_interleave", x, repeats=times, axis=axis)
-        return site.emit("gather", x, known(picked), axis=axis)
-    weights = _weights(site, _coordinates(site, old, size, scale), old)
+        return np.eye(old)[_nearest(site, at, old)]
+    return _weights(site, at, old)
+
+
+def _along(site: Site, x: Value, axis: int, weights: Matrix) -> Value:
+    """Resize one dim: pick elements, or multiply by the weights."""
+    if site.attr("mode", "nearest") == "nearest":
+        return site.emit("gather", x, known(weights.argmax(axis=1)), axis=axis)
     last = len(x.shape) - 1
-    order = [dim for dim in range(len(x.shape)) if dim != axis] + [axis]
+    order = [*(dim for dim in range(len(x.shape)) if dim != axis), axis]
     if axis != last:
         x = site.emit("transpose", x, perm=order)
     x = site.emit("matmul", x, known(weights.T.astype(x.dtype)))

@@ -69,7 +69,8 @@ class Site:
     @property
     def _label(self) -> str:
         """What steps of the node are called: as its only result is, or as itself."""
-        return str(self.node.output[0] if len(self.node.output) == 1 or not self.node.name else self.node.name)
+        results = [name for name in self.node.output if name]
+        return str(results[0] if len(results) == 1 or not self.node.name else self.node.name)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute, text decoded, or the default, which is a float32 as in a file."""

@@ -117,7 +117,10 @@ def _tile(site: Site) -> Value:
 
 def _concat(site: Site) -> Value:
     xs = [site.operand(slot) for slot in range(len(site.operands))]
-    return xs[0] if len(xs) == 1 else site.emit("concat", xs, axis=site.axis(site.attr("axis", 0), len(xs[0].shape)))
+    filled = [x for x in xs if 0 not in x.shape] or xs[:1]
+    if len(filled) == 1:
+        return filled[0]
+    return site.emit("concat", filled, axis=site.axis(site.attr("axis", 0), len(filled[0].shape)))
 
 
 def _split(site: Site) -> Sequence[Value]:
@@ -127,11 +130,15 @@ def _split(site: Site) -> Sequence[Value]:
         _refuse_baked(site, "splits")
     sections = site.ints(1, "split")
     if sections is None:
+        count = site.attr("num_outputs", count)
         size = -(-x.shape[axis] // count)
         sections = [max(0, min(size, x.shape[axis] - size * i)) for i in range(count)]
     if sum(sections) != x.shape[axis]:
         raise site.baked(f"it splits dim {axis} of size {x.shape[axis]} into {sections}: the sizes do not match")
-    return site.emit_all("split", x, num_or_sections=sections, axis=axis)
+    filled = [section for section in sections if section]
+    parts = iter(site.emit_all("split", x, num_or_sections=filled, axis=axis) if len(filled) > 1 else [x])
+    empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
+    return [next(parts) if section else known(empty) for section in sections]
 
 
 def _slice(site: Site) -> Value:
