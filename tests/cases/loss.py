@@ -4,6 +4,7 @@ import numpy as np
 from truth import Case
 from truth_reasons import AFFINE, FORWARD
 
+REDUCTIONS = ("mean", "sum", "none")
 IGNORED = np.array([[0], [5], [-100], [2]])
 LABEL = np.array([5, 0, -100, 3])
 SOFT = np.arange(1.0, 25.0).reshape(4, 6) ** 2 % 7 + 0.5
@@ -13,17 +14,13 @@ TOTAL = {"*P(*": "only the mean reads the total weight, and its grad reads it wi
 PAIR = {"input": (4, 6), "label": (4, 6)}
 
 CASES = [
+    *(Case("l1_loss", PAIR, {"reduction": reduction}) for reduction in REDUCTIONS),
+    *(Case("smooth_l1_loss", PAIR, {"reduction": reduction}) for reduction in REDUCTIONS),
+    *(Case("mse_loss", PAIR, {"reduction": reduction}, grad_missing=FORWARD) for reduction in REDUCTIONS),
     *(
         Case(op, PAIR, {"reduction": reduction}, AFFINE, FORWARD)
-        for op in (
-            "mse_loss",
-            "l1_loss",
-            "smooth_l1_loss",
-            "kl_div",
-            "binary_cross_entropy",
-            "binary_cross_entropy_with_logits",
-        )
-        for reduction in ("mean", "sum", "none")
+        for op in ("kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+        for reduction in REDUCTIONS
     ),
     Case("smooth_l1_loss", PAIR, {"delta": 0.5, "is_huber": False}),
     Case("kl_div", PAIR, {"log_target": True}, AFFINE, FORWARD),
@@ -45,7 +42,7 @@ CASES = [
             TOTAL | FORWARD,
         )
         for weight in (None, (6,))
-        for reduction in ("mean", "sum", "none")
+        for reduction in REDUCTIONS
     ),
     Case("nll_loss", {"input": (2, 6, 4), "label": (2, 4), "weight": (6,)}, {}, ONE_RESULT, FORWARD),
 ]
