@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,3 +79,8 @@ def channel_axis(data_format: str, rank: int) -> int:
     if rank < 2:
         raise RuleError(f"a tensor of rank {rank} has no channel dim")
     return rank - 1 if data_format.endswith("C") and data_format != "NC" else 1
+
+
+def elements_of(name: str) -> Callable[[Shapes, Attrs], int]:
+    """Return the flops of an op that moves or adds each element of one tensor once."""
+    return lambda shapes, attrs: math.prod(shape_of(shapes, name))

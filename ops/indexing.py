@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ops.bind import Shape
-from ops.dims import Array, axis_in, shape_of, sum_to
+from ops.dims import Array, axis_in, elements_of, shape_of, sum_to
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
@@ -107,8 +107,8 @@ for _name in ("gather", "index_select"):
         dtype=lambda dtypes, attrs: (dtypes["x"],),
         domain={"index": "v"},
         local=local_block("x", lambda attrs: attrs["axis"]),
-        flops=lambda shapes, attrs: 0,
-        grad=Grad(_gather_back, reads="index", of="x", shapes=True),
+        flops=elements_of("out"),
+        grad=Grad(_gather_back, reads="index", of="x", shapes=True, flops=elements_of("out_grad")),
     )
 
 
@@ -144,8 +144,8 @@ op(
     dtype=lambda dtypes, attrs: (dtypes["weight"],),
     domain={"x": "v"},
     local=local_block("weight", lambda attrs: 0),
-    flops=lambda shapes, attrs: 0,
-    grad=Grad(_embedding_back, reads="x", of="weight", shapes=True),
+    flops=elements_of("out"),
+    grad=Grad(_embedding_back, reads="x", of="weight", shapes=True, flops=elements_of("out_grad")),
 )
 
 
@@ -202,8 +202,8 @@ def addressed(x: Shape, index: Shape, what: str = "index") -> tuple[str, str]:
     "x[], index[] -> out[]",
     kernel=lambda x, index: x[_points(index)],
     dtype=lambda dtypes, attrs: (dtypes["x"],),
-    flops=lambda shapes, attrs: 0,
-    grad=Grad(_gather_nd_back, reads="index", of="x", shapes=True),
+    flops=elements_of("out"),
+    grad=Grad(_gather_nd_back, reads="index", of="x", shapes=True, flops=elements_of("out_grad")),
 )
 def gather_nd(x: Shape, index: Shape) -> Rule:
     """Elements or slices by coordinates of the first dims, which are whole."""
@@ -283,8 +283,8 @@ def _take_along_back(indices: Array, out_grad: Array, *, axis: int, block: Block
     dtype=lambda dtypes, attrs: (dtypes["arr"],),
     domain={"indices": "v"},
     local=local_block("arr", lambda attrs: attrs["axis"]),
-    flops=lambda shapes, attrs: 0,
-    grad=Grad(_take_along_back, reads="indices", of="arr", shapes=True),
+    flops=elements_of("out"),
+    grad=Grad(_take_along_back, reads="indices", of="arr", shapes=True, flops=elements_of("out_grad")),
 )
 def take_along_axis(arr: Shape, indices: Shape, axis: int) -> Rule:
     """Elements by indices along one dim, each at its own place along the others, which may be repeated."""

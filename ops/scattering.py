@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ops.bind import Shape
-from ops.dims import Array, axis_in, named_dims, shape_of, sum_to
+from ops.dims import Array, axis_in, elements_of, named_dims, shape_of, sum_to
 from ops.grad import Grad
 from ops.indexing import (
     MASKED,
@@ -76,7 +76,8 @@ def _scatter_back(index: Array, out_grad: Array, *, overwrite: bool, block: Bloc
     dtype=_like("x"),
     domain={"index": "v"},
     local=local_block("x", lambda attrs: 0),
-    grad=Grad(_scatter_back, reads="index", of="x updates"),
+    flops=elements_of("updates"),
+    grad=Grad(_scatter_back, reads="index", of="x updates", flops=elements_of("out_grad")),
 )
 def scatter(overwrite: bool = True) -> Rule:
     """Slices of x replaced: by the last update of each, or by the sum of its updates."""
@@ -110,7 +111,8 @@ op(
     dtype=_like("x"),
     domain={"index": "v"},
     local=local_block("x", lambda attrs: attrs["axis"]),
-    grad=Grad(_index_add_back, reads="index", of="x value"),
+    flops=elements_of("value"),
+    grad=Grad(_index_add_back, reads="index", of="x value", flops=elements_of("out_grad")),
 )
 
 
@@ -129,10 +131,12 @@ def _scatter_nd_add(x: Array, index: Array, updates: Array) -> Array:
     kernel=_scatter_nd_add,
     shape=lambda shapes, attrs: (shape_of(shapes, "x"),),
     dtype=_like("x"),
+    flops=elements_of("updates"),
     grad=Grad(
         lambda index, out_grad: (out_grad, out_grad[tuple(np.moveaxis(index, -1, 0))]),
         reads="index",
         of="x updates",
+        flops=elements_of("out_grad"),
     ),
 )
 def scatter_nd_add(x: Shape, index: Shape) -> Rule:
@@ -167,7 +171,8 @@ def _index_put_back(
     kernel=_index_put,
     shape=lambda shapes, attrs: (shape_of(shapes, "x"),),
     dtype=_like("x"),
-    grad=Grad(_index_put_back, reads="indices", of="x value", shapes=True),
+    flops=elements_of("value"),
+    grad=Grad(_index_put_back, reads="indices", of="x value", shapes=True, flops=elements_of("out_grad")),
 )
 def index_put(x: Shape, indices: Sequence[Shape], value: Shape, accumulate: bool = False) -> Rule:
     """Values put or added where integer tensors, one for each of the first dims, point; the other dims ride along."""
@@ -253,7 +258,8 @@ def _put_along_back(
     dtype=_like("arr"),
     domain={"indices": "v"},
     local=local_block("arr", lambda attrs: attrs["axis"]),
-    grad=Grad(_put_along_back, reads="arr indices values out", of="arr values"),
+    flops=elements_of("values"),
+    grad=Grad(_put_along_back, reads="arr indices values out", of="arr values", flops=elements_of("out_grad")),
 )
 def put_along_axis(arr: Shape, indices: Shape, values: Shape, axis: int, reduce: str = "assign") -> Rule:
     """Values put, or reduced into arr, by indices along one dim, each at its own place along the others."""
