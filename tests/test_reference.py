@@ -548,3 +548,19 @@ def test_a_wrong_plan_is_seen() -> None:
     blocks = cut(whole, (Cut(0, 2),), plan.task)
     assert error(blocks, (Cut(0, 2),), whole, plan.task) == 0
     assert error({(0,): blocks[1,], (1,): blocks[0,]}, (Cut(0, 2),), whole, plan.task) > 0.1
+
+
+@pytest.mark.parametrize("communication", ["any", "frozen"])
+def test_what_a_kernel_reduces_inside_is_priced_and_counted(communication: str) -> None:
+    """The weighted mean of a loss adds up the loss and the weights over the devices: two all_reduces of one element."""
+    graph = Graph()
+    loss = graph.op("nll_loss", graph.input("x", (8, 4)), graph.input("label", (8,), dtype="int64"), name="loss")
+    graph.output(*loss)
+    pins = {"x": "tp=S(0)", "loss/input": "tp=S(0)"}
+    plan = cheapest(graph, "tp=4", pins, communication)
+    assert plan is not None
+    assert price(plan).kernels == 2 * (4 * 10**6 + 24 * 10)
+    assert price(plan).bytes["all_reduce"] == 48
+    assert run(plan).bytes == price(plan).bytes
+    assert run(plan).error < 1e-12
+    assert cheapest(graph, "tp=4", pins, "none") is None
