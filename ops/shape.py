@@ -42,7 +42,7 @@ def regroup(source: Shape, target: Shape) -> Rule:
     >>> regroup((8, 6), (2, 4, 6)).text
     'x[(f0 f1) f2] -> out[f0 f1 f2]'
     >>> regroup((4, 6), (6, 4)).text
-    'x[(f0 f1) f2] -> out[(f0 f3) f4]'
+    'x[(f0 f1) f3] -> out[(f0 f2) f4]'
     """
     if math.prod(source) != math.prod(target):
         raise RuleError(
