@@ -1,0 +1,58 @@
+"""Models by builder, for benchmarks and tests."""
+
+from __future__ import annotations
+
+from solver import Graph
+from solver.graph import Tensor
+
+
+def gpt(
+    layers: int,
+    *,
+    hidden: int = 4096,
+    heads: int = 32,
+    batch: int = 16,
+    sequence: int = 2048,
+    vocabulary: int = 50304,
+    dtype: str = "bfloat16",
+) -> Graph:
+    """Build the forward pass of a GPT-like decoder: embedding, blocks (attention, MLP), final norm, logits."""
+    graph = Graph(f"gpt-{layers}x{hidden}")
+    ids = graph.input("ids", (batch, sequence), dtype="int64")
+    x = graph.op("embedding", ids, graph.parameter("wte", (vocabulary, hidden), dtype), name="embed")
+    for layer in range(layers):
+        x = _block(graph, x, f"h{layer}", hidden, heads, dtype)
+    x = _norm(graph, x, "ln_f", hidden, dtype)
+    graph.output(graph.op("matmul", x, graph.parameter("head", (hidden, vocabulary), dtype), name="logits"))
+    return graph
+
+
+def _norm(graph: Graph, x: Tensor, name: str, hidden: int, dtype: str) -> Tensor:
+    scale, bias = (graph.parameter(f"{name}.{part}", (hidden,), dtype) for part in ("scale", "bias"))
+    return graph.op("layer_norm", x, scale, bias, name=name, begin_norm_axis=len(x.shape) - 1)[0]
+
+
+def _linear(graph: Graph, x: Tensor, name: str, width: int, dtype: str) -> Tensor:
+    weight = graph.parameter(f"{name}.weight", (x.shape[-1], width), dtype)
+    product = graph.op("matmul", x, weight, name=f"{name}.product")
+    return graph.op("add", product, graph.parameter(f"{name}.bias", (width,), dtype), name=name)
+
+
+def _block(graph: Graph, x: Tensor, name: str, hidden: int, heads: int, dtype: str) -> Tensor:
+    batch, sequence, _ = x.shape
+    normed = _norm(graph, x, f"{name}.ln1", hidden, dtype)
+    split = []
+    for part in "qkv":
+        y = _linear(graph, normed, f"{name}.{part}", hidden, dtype)
+        y = graph.op("reshape", y, shape=[batch, sequence, heads, hidden // heads], name=f"{name}.{part}.heads")
+        split.append(graph.op("transpose", y, perm=[0, 2, 1, 3], name=f"{name}.{part}.t"))
+    scores = graph.op("matmul", split[0], split[1], transpose_y=True, name=f"{name}.scores")
+    scaled = graph.op("scale", scores, scale=(hidden // heads) ** -0.5, name=f"{name}.scaled")
+    weights = graph.op("softmax", scaled, axis=-1, name=f"{name}.softmax")
+    mixed = graph.op("matmul", weights, split[2], name=f"{name}.mixed")
+    joined = graph.op("transpose", mixed, perm=[0, 2, 1, 3], name=f"{name}.joined.t")
+    joined = graph.op("reshape", joined, shape=[batch, sequence, hidden], name=f"{name}.joined")
+    x = graph.op("add", x, _linear(graph, joined, f"{name}.out", hidden, dtype), name=f"{name}.res1")
+    wide = _linear(graph, _norm(graph, x, f"{name}.ln2", hidden, dtype), f"{name}.up", 4 * hidden, dtype)
+    active = graph.op("gelu", wide, name=f"{name}.gelu")
+    return graph.op("add", x, _linear(graph, active, f"{name}.down", hidden, dtype), name=f"{name}.res2")
