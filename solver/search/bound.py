@@ -9,14 +9,17 @@ costs little.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solver.search.flat import SCALE_BITS, FlatNetwork
-from solver.search.kernels import DEAD, State, closing, sweep
-from solver.search.network import INF, BoolArray, Domains, Edge, IntArray, Network, arc_consistency
+from solver.search.kernels import State, closing, sweep
+from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network, arc_consistency
+
+MOST = 2**62
+"""No number in a certificate exceeds this."""
 
 Messages: TypeAlias = tuple[tuple[IntArray, IntArray], ...]
 """Per edge the message to its tail (per row of the table) and to its head (per column), in 1/4096 ps."""
@@ -94,12 +97,12 @@ class Dual:
         -------
         Messages
             Indexed by the ids of the tables, 0 where no value that is left uses a row or column. `certified_bound` of
-            them is at least `units`.
+            them is at least `units`, unless prices reach 2**50 ps, where their numbers are cut off.
         """
         closed = self.closed()
         flat, shift = self.network.flat, SCALE_BITS - self.network.shift
         rows, columns = (
-            np.clip(part, -(DEAD >> shift), DEAD >> shift) << shift for part in (closed.to_tail, closed.to_head)
+            np.clip(part, -(MOST >> shift), MOST >> shift) << shift for part in (closed.to_tail, closed.to_head)
         )
         found = []
         for e, edge in enumerate(self.network.network.edges):
@@ -139,18 +142,78 @@ def certified_bound(network: Network, messages: Messages, domains: Domains | Non
     """
     if domains is None:
         domains = arc_consistency(network).domains
-    sums = [np.where(v.cost < INF, v.cost, 0).astype(object) << SCALE_BITS for v in network.variables]
     total = 0
+    for edge, message in zip(network.edges, messages, strict=True):
+        total += edge_minimum(edge, *message, domains[edge.tail], domains[edge.head])
+    sums = variable_sums(network, messages)
+    return total + sum(int(values[domain].min()) for values, domain in zip(sums, domains, strict=True))
+
+
+def variable_sums(network: Network, messages: Messages) -> list[NDArray[Any]]:
+    """Return what each value pays with all messages to it.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    messages : Messages
+        Any messages.
+
+    Returns
+    -------
+    list of arrays
+        In 1/4096 ps, exact: int64, or Python integers where those could overflow. Forbidden values count as free.
+    """
+    costs = [np.where(variable.cost < INF, variable.cost, 0) for variable in network.variables]
+    largest = [int(cost.max(initial=0)) << SCALE_BITS for cost in costs]
     for edge, (rows, columns) in zip(network.edges, messages, strict=True):
-        sums[edge.tail] += rows[edge.tail_index].min(axis=1).astype(object)
-        sums[edge.head] += columns[edge.head_index].astype(object)
-        total += _edge_minimum(edge, rows, columns, domains[edge.tail], domains[edge.head])
-    return total + sum(int(min(values[domain])) for values, domain in zip(sums, domains, strict=True))
+        largest[edge.tail] += _magnitude(rows)
+        largest[edge.head] += _magnitude(columns)
+    sums = [_roomy(cost, size) << SCALE_BITS for cost, size in zip(costs, largest, strict=True)]
+    for edge, (rows, columns) in zip(network.edges, messages, strict=True):
+        made, held = edge.tail_index.T
+        sums[edge.tail] += np.minimum(rows[made], rows[held])
+        sums[edge.head] += columns[edge.head_index]
+    return sums
 
 
-def _edge_minimum(edge: Edge, rows: IntArray, columns: IntArray, tail: BoolArray, head: BoolArray) -> int:
-    """Return the least of an edge's table less its messages over the layouts in the domains."""
-    used = np.unique(edge.tail_index[tail]), np.unique(edge.head_index[head])
-    table: NDArray[np.object_] = edge.table[np.ix_(*used)].astype(object)
-    rest = (table << SCALE_BITS) - rows[used[0]][:, None].astype(object) - columns[used[1]][None, :].astype(object)
-    return int(min(rest[table < INF]))
+def edge_minimum(edge: Edge, rows: IntArray, columns: IntArray, tail: BoolArray, head: BoolArray) -> int:
+    """Return the least of an edge's prices less its messages, over the layouts of some values.
+
+    Parameters
+    ----------
+    edge : Edge
+        The edge.
+    rows, columns : int64 arrays
+        Its messages.
+    tail, head : bool arrays
+        The values of its tail and head that count.
+
+    Returns
+    -------
+    int
+        In 1/4096 ps.
+    """
+    used = present(edge.tail_index[tail], len(rows)), present(edge.head_index[head], len(columns))
+    table = edge.table[used[0]][:, used[1]]
+    allowed = table < INF
+    size = (int(table.max(initial=0, where=allowed)) << SCALE_BITS) + _magnitude(rows) + _magnitude(columns)
+    rest = _roomy(np.where(allowed, table, 0), size) << SCALE_BITS
+    rest = rest - rows[used[0]][:, None] - columns[used[1]][None, :]
+    return int(rest[allowed].min())
+
+
+def present(ids: IdArray, size: int) -> BoolArray:
+    """Return a mask of `size` ids, True where an id occurs."""
+    mask = np.zeros(size, np.bool_)
+    mask[ids] = True
+    return mask
+
+
+def _magnitude(numbers: IntArray) -> int:
+    return max(int(numbers.max(initial=0)), -int(numbers.min(initial=0)))
+
+
+def _roomy(numbers: IntArray, size: int) -> NDArray[Any]:
+    """Return Python integers instead of an int64 array where sums may grow to a size that does not fit."""
+    return numbers if size < 2**62 else numbers.astype(object)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from solver.search.bound import Dual, Messages, picoseconds
+from solver.search.bound import Dual, Messages, certified_bound, picoseconds
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.network import INF, BoolArray, Domains, IntArray, Network, arc_consistency
@@ -352,8 +352,8 @@ def _grown(root: _Part) -> tuple[Tree, int]:
     while stack:
         part = stack.pop()
         if part.split is None:
-            least = min(least, part.units)
-            done[id(part)] = _NOTHING if part.dual is None else _leaf(part.dual, part.units, shared)
+            leaf = _NOTHING if part.dual is None else _leaf(part, part.dual, shared)
+            done[id(part)], least = leaf, min(least, leaf.units)
         else:
             variable, left_values, right_values, left, right = part.split
             if id(left) in done and id(right) in done:
@@ -363,6 +363,9 @@ def _grown(root: _Part) -> tuple[Tree, int]:
     return done[id(root)], least
 
 
-def _leaf(dual: Dual, units: int, shared: dict[bytes, IntArray]) -> Leaf:
-    messages = [(shared.setdefault(a.tobytes(), a), shared.setdefault(b.tobytes(), b)) for a, b in dual.messages()]
-    return Leaf(tuple(messages), units)
+def _leaf(part: _Part, dual: Dual, shared: dict[bytes, IntArray]) -> Leaf:
+    messages = dual.messages()
+    messages = tuple((shared.setdefault(a.tobytes(), a), shared.setdefault(b.tobytes(), b)) for a, b in messages)
+    if dual.network.shift == SCALE_BITS:
+        return Leaf(messages, part.units)
+    return Leaf(messages, min(part.units, certified_bound(dual.network.network, messages, part.domains)))

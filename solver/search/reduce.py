@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.search.bound import Messages
+from solver.search.bound import Messages, edge_minimum, variable_sums
 from solver.search.flat import SCALE_BITS
-from solver.search.network import INF, BoolArray, Domains, IntArray, Network
+from solver.search.network import INF, Domains, Edge, IdArray, IntArray, Network
 
 NEVER = INF
 """The reduced cost of what is forbidden."""
+
+DEAREST = 2**48
+"""Prices above this many picoseconds count as this much beyond the bound, so that sums fit an int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +35,7 @@ class Reduced:
     edge_least : tuple of int
         Per edge what no pair undercuts.
     units : int
-        The bound in 1/4096 ps: the price of an assignment is `units` plus the reduced costs of its values and pairs.
+        The bound in 1/4096 ps: no assignment costs less than `units` plus the reduced costs of its values and pairs.
     """
 
     network: Network
@@ -58,46 +62,29 @@ class Reduced:
         int64 array, shape (n, m)
         """
         edge, (rows, columns) = self.network.edges[e], self.messages[e]
-        price = np.minimum(edge.table[np.ix_(tails[:, 0], heads)], edge.table[np.ix_(tails[:, 1], heads)])
-        rest = (
-            (np.where(price < INF, price, 0) << SCALE_BITS) - rows[tails].min(axis=1)[:, None] - columns[heads][None, :]
-        )
-        found: IntArray = np.where(price < INF, rest - self.edge_least[e], NEVER)
+        price = _units(np.minimum(edge.table[np.ix_(tails[:, 0], heads)], edge.table[np.ix_(tails[:, 1], heads)]))
+        rest = price - rows[tails].min(axis=1)[:, None] - columns[heads][None, :] - self.edge_least[e]
+        found: IntArray = np.where(price < NEVER, rest, NEVER)
         return found
 
     def prune(self, spend: int) -> Domains:
         """Return the values that an assignment within `units + spend` may have.
 
-        A value stays when its own reduced cost, and the least that each of its edges then adds, can be afforded; what
-        leaves makes its neighbours dearer, so this is done again until nothing leaves.
-        """
-        kept = [domain & (own <= spend) for domain, own in zip(self.domains, self.own, strict=True)]
-        changed = True
-        while changed:
-            changed = False
-            total = [own.astype(np.int64).copy() for own in self.own]
-            for e, edge in enumerate(self.network.edges):
-                tail, head = self._least(e, kept[edge.tail], kept[edge.head])
-                total[edge.tail] = np.minimum(NEVER, total[edge.tail] + tail)
-                total[edge.head] = np.minimum(NEVER, total[edge.head] + head)
-            for i, (mask, cost) in enumerate(zip(kept, total, strict=True)):
-                left = mask & (cost <= spend)
-                if left.sum() < mask.sum():
-                    kept[i], changed = left, True
-        return tuple(kept)
+        A value stays when what it costs beyond the bound, together with the least that its edges and a share of what
+        its neighbours then cost, can be afforded. What leaves makes its neighbours dearer, so this goes on until
+        nothing leaves.
 
-    def _least(self, e: int, tail: BoolArray, head: BoolArray) -> tuple[IntArray, IntArray]:
-        """Return per value of both ends the least that an edge adds."""
-        edge = self.network.edges[e]
-        offers, of_tail = np.unique(edge.tail_index, axis=0, return_inverse=True)
-        needs, of_head = np.unique(edge.head_index, return_inverse=True)
-        offered, needed = np.zeros(len(offers), np.bool_), np.zeros(len(needs), np.bool_)
-        offered[of_tail.reshape(-1)[tail]] = True
-        needed[of_head[head]] = True
-        table = self.pairs(e, offers, needs)
-        at_offer = table[:, needed].min(axis=1, initial=NEVER)
-        at_need = table[offered].min(axis=0, initial=NEVER)
-        return at_offer[of_tail.reshape(-1)], at_need[of_head]
+        Parameters
+        ----------
+        spend : int
+            In 1/4096 ps.
+
+        Returns
+        -------
+        tuple of bool arrays
+            One of them is empty, and the others unfinished, where there is no such assignment.
+        """
+        return _Pruning(self, min(spend, NEVER - 1)).run()
 
 
 def reduced(network: Network, messages: Messages, domains: Domains) -> Reduced:
@@ -114,18 +101,105 @@ def reduced(network: Network, messages: Messages, domains: Domains) -> Reduced:
     -------
     Reduced
     """
-    sums = [np.where(v.cost < INF, v.cost, 0) << SCALE_BITS for v in network.variables]
-    least: list[int] = []
-    for edge, (rows, columns) in zip(network.edges, messages, strict=True):
-        sums[edge.tail] = sums[edge.tail] + rows[edge.tail_index].min(axis=1)
-        sums[edge.head] = sums[edge.head] + columns[edge.head_index]
-        used = np.unique(edge.tail_index[domains[edge.tail]]), np.unique(edge.head_index[domains[edge.head]])
-        price = edge.table[np.ix_(*used)]
-        rest = (np.where(price < INF, price, 0) << SCALE_BITS) - rows[used[0]][:, None] - columns[used[1]][None, :]
-        least.append(int(rest.min(where=price < INF, initial=NEVER)))
+    least = tuple(
+        edge_minimum(edge, *message, domains[edge.tail], domains[edge.head])
+        for edge, message in zip(network.edges, messages, strict=True)
+    )
     own, units = [], sum(least)
-    for values, domain in zip(sums, domains, strict=True):
-        cheapest = int(values[domain].min())
-        own.append(np.where(domain, values - cheapest, NEVER))
-        units += cheapest
-    return Reduced(network, messages, domains, tuple(own), tuple(least), units)
+    for values, domain in zip(variable_sums(network, messages), domains, strict=True):
+        cheapest = values[domain].min()
+        own.append(np.where(domain, np.minimum(values - cheapest, NEVER - 1), NEVER).astype(np.int64))
+        units += int(cheapest)
+    return Reduced(network, messages, domains, tuple(own), least, units)
+
+
+class _Pruning:
+    """The work of `Reduced.prune`, edge by edge over layouts."""
+
+    def __init__(self, reduced: Reduced, spend: int) -> None:
+        self.reduced, self.spend = reduced, spend
+        self.edges = reduced.network.edges
+        self.at: list[list[int]] = [[] for _ in reduced.own]
+        for e, edge in enumerate(self.edges):
+            self.at[edge.tail].append(e)
+            self.at[edge.head].append(e)
+        self.tables = {id(edge.table): _units(edge.table) for edge in self.edges}
+        self.share = [own // max(1, len(at)) for own, at in zip(reduced.own, self.at, strict=True)]
+        self.kept = [domain & (own <= spend) for domain, own in zip(reduced.domains, reduced.own, strict=True)]
+        self.to_tail = [self._to_tail(e, edge) for e, edge in enumerate(self.edges)]
+        self.to_head = [self._to_head(e, edge) for e, edge in enumerate(self.edges)]
+
+    def run(self) -> Domains:
+        queue = deque(range(len(self.kept)))
+        waiting = set(queue)
+        while queue:
+            i = queue.popleft()
+            waiting.discard(i)
+            left = self.kept[i] & (self._total(i) <= self.spend)
+            if np.array_equal(left, self.kept[i]):
+                continue
+            self.kept[i] = left
+            if not left.any():
+                break
+            for e in self.at[i]:
+                edge = self.edges[e]
+                if edge.tail == i:
+                    self.to_head[e] = self._to_head(e, edge)
+                else:
+                    self.to_tail[e] = self._to_tail(e, edge)
+                other = edge.tail + edge.head - i
+                if other not in waiting:
+                    waiting.add(other)
+                    queue.append(other)
+        return tuple(self.kept)
+
+    def _total(self, i: int) -> IntArray:
+        """Return the least that an assignment with each value of a variable costs beyond the bound."""
+        total = self.reduced.own[i]
+        for e in self.at[i]:
+            edge = self.edges[e]
+            if edge.tail == i:
+                felt = _offered(self.to_tail[e], edge.tail_index) - _offered(
+                    self.reduced.messages[e][0], edge.tail_index
+                )
+            else:
+                felt = (self.to_head[e] - self.reduced.messages[e][1])[edge.head_index]
+            total = np.minimum(total + np.minimum(felt - self.reduced.edge_least[e], NEVER), NEVER)
+        return total
+
+    def _to_tail(self, e: int, edge: Edge) -> IntArray:
+        """Return per row the least price, less what the columns got and with what the head then costs."""
+        need = np.full(edge.table.shape[1], NEVER)
+        kept = self.kept[edge.head]
+        np.minimum.at(need, edge.head_index[kept], self.share[edge.head][kept])
+        need[need < NEVER] -= self.reduced.messages[e][1][need < NEVER]
+        return _least(self.tables[id(edge.table)], need)
+
+    def _to_head(self, e: int, edge: Edge) -> IntArray:
+        """Return per column the least price, less what the tail values got and with what they then cost."""
+        offer = np.full(edge.table.shape[0], NEVER)
+        kept = self.kept[edge.tail]
+        made, held = edge.tail_index[kept].T
+        got = self.reduced.messages[e][0]
+        cost = self.share[edge.tail][kept] - np.minimum(got[made], got[held])
+        np.minimum.at(offer, made, cost)
+        np.minimum.at(offer, held, cost)
+        return _least(self.tables[id(edge.table)].T, offer)
+
+
+def _units(price: IntArray) -> IntArray:
+    """Return prices in 1/4096 ps, NEVER where they are forbidden."""
+    found: IntArray = np.where(price < INF, np.minimum(price, DEAREST) << SCALE_BITS, NEVER)
+    return found
+
+
+def _offered(vector: IntArray, index: IdArray) -> IntArray:
+    found: IntArray = np.minimum(vector[index[:, 0]], vector[index[:, 1]])
+    return found
+
+
+def _least(table: IntArray, start: IntArray) -> IntArray:
+    """Return per line of a table the least of price plus entry, over the entries that are not NEVER."""
+    used = start < NEVER
+    found: IntArray = (table[:, used] + start[used]).min(axis=1, initial=NEVER)
+    return found

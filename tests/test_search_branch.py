@@ -1,0 +1,155 @@
+"""The whole search: always the optimum, always proved, whatever stops it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from networks import assert_optimal, best_cost, edge, frustrated, proved, random_network, single, transformer, variables
+
+from solver.search import branch
+from solver.search.branch import Leaf, Progress, Split, solve
+from solver.search.flat import SCALE_BITS
+from solver.search.network import INF, Network
+
+
+@pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 800, 100)], ids=str)
+def test_tiny_networks_are_solved_exactly(seeds: range) -> None:
+    for seed in seeds:
+        network = random_network(seed)
+        assert_optimal(network, solve(network), best_cost(network))
+
+
+@pytest.mark.parametrize("unit", [2**34, 2**40, 2**44, 2**50])
+def test_dear_networks_get_an_allowed_answer_and_a_true_bound(unit: int) -> None:
+    for seed in range(5):
+        network = frustrated(seed, 6, unit=unit)
+        result, best = solve(network), best_cost(network)
+        assert result.cost == best
+        assert 0 < result.bound <= best
+        assert unit > 2**40 or result.bound == best
+        assert min(-(-proved(network, result.tree) >> SCALE_BITS), best) >= result.bound
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_frustrated_networks_are_branched_until_they_are_solved(seed: int) -> None:
+    network = frustrated(seed, 8)
+    assert_optimal(network, solve(network), best_cost(network))
+
+
+def test_branching_closes_what_the_bound_leaves_open() -> None:
+    results = [solve(frustrated(seed)) for seed in range(8)]
+    assert any(isinstance(result.tree, Split) for result in results)
+    for seed, result in enumerate(results):
+        assert result.cost == result.bound
+        assert result.nodes == 1 or -(-proved(frustrated(seed), result.tree) >> SCALE_BITS) >= result.cost
+
+
+def test_an_odd_ring_is_infeasible_though_arc_consistent() -> None:
+    differ = np.array([[INF, 0], [0, INF]], np.int64)
+    ring = tuple(edge(a, b, differ, single([0, 1]), [0, 1]) for a, b in ((0, 1), (1, 2), (0, 2)))
+    result = solve(Network(variables([0, 0], [0, 0], [0, 0]), ring))
+    assert result.infeasible
+    assert (result.assignment, result.cost, result.bound) == (None, INF, INF)
+    assert isinstance(result.tree, Split)
+    assert isinstance(result.tree.left, Leaf)
+    assert result.tree.left.infeasible
+
+
+def test_nothing_to_choose() -> None:
+    empty = solve(Network((), ()))
+    assert (empty.assignment, empty.cost, empty.bound, empty.infeasible) == ((), 0, 0, False)
+    one = solve(Network(variables([7]), ()))
+    assert (one.assignment, one.cost, one.bound) == ((0,), 7, 7)
+    none = solve(Network(variables([7], []), ()))
+    assert none.infeasible
+
+
+def test_a_gap_ends_the_search_early() -> None:
+    network = frustrated(0, 20)
+    exact, close = solve(network), solve(network, gap=0.1)
+    assert close.nodes < exact.nodes
+    assert close.cost - close.bound <= 0.1 * close.cost
+    assert close.bound <= exact.cost <= close.cost
+
+
+def test_a_limit_on_nodes_gives_the_best_so_far_and_a_true_bound() -> None:
+    network = frustrated(0, 20)
+    optimum = solve(network).cost
+    for nodes in (1, 2, 5, 9):
+        result = solve(network, nodes=nodes)
+        assert result.nodes <= nodes + 1
+        assert result.bound <= optimum <= result.cost < INF
+        assert min(-(-proved(network, result.tree) >> SCALE_BITS), result.cost) >= result.bound
+
+
+def test_no_time_gives_a_true_bound_too() -> None:
+    network = frustrated(0, 20)
+    result = solve(network, timeout=0)
+    assert result.bound <= solve(network).cost
+    assert proved(network, result.tree) >= 0
+
+
+def test_progress_is_told_and_can_stop() -> None:
+    network, told = frustrated(0, 20), []
+    result = solve(network, progress=told.append)
+    assert [p.sweeps for p in told] == sorted(p.sweeps for p in told)
+    assert told[-1].cost == result.cost
+    assert all(p.cost is None or p.bound <= result.cost <= p.cost for p in told)
+    stopped = solve(network, progress=lambda p: p.nodes >= 3)
+    assert stopped.nodes < result.nodes
+    assert stopped.bound <= result.cost <= stopped.cost
+
+
+@pytest.mark.parametrize("after", [1, 2, 10, 60])
+def test_an_interrupt_gives_the_best_so_far(after: int) -> None:
+    network, calls = frustrated(0, 20), 0
+
+    def interrupt(progress: Progress) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            raise KeyboardInterrupt
+
+    result = solve(network, progress=interrupt)
+    assert result.bound <= solve(network).cost <= result.cost < INF
+    assert min(-(-proved(network, result.tree) >> SCALE_BITS), result.cost) >= result.bound
+
+
+def test_an_interrupt_before_anything_is_known_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(network: Network) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(branch, "arc_consistency", interrupt)
+    network = frustrated(0)
+    result = solve(network)
+    assert (result.assignment, result.cost, result.bound, result.infeasible) == (None, INF, 0, False)
+    assert proved(network, result.tree) >= 0
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("layers", [1, 4])
+def test_a_transformer_step_is_solved_and_proved(layers: int, copies: bool) -> None:
+    network = transformer(layers, copies=copies)
+    result = solve(network, timeout=60)
+    assert result.assignment is not None
+    assert network.cost(result.assignment) == result.cost == result.bound
+    assert isinstance(result.tree, Leaf)
+    assert -(-proved(network, result.tree) >> SCALE_BITS) >= result.cost
+
+
+def test_equal_layers_cost_the_bound_no_more_sweeps() -> None:
+    one, many = solve(transformer(2)), solve(transformer(16))
+    assert many.sweeps <= 2 * one.sweeps
+    assert many.bound == many.cost
+
+
+def test_the_same_question_gets_the_same_answer() -> None:
+    for network in (frustrated(3, 16), transformer(1, copies=True)):
+        one, other = (solve(network, nodes=40) for _ in range(2))
+        assert (one.assignment, one.cost, one.bound, one.sweeps, one.nodes) == (
+            other.assignment,
+            other.cost,
+            other.bound,
+            other.sweeps,
+            other.nodes,
+        )
