@@ -34,6 +34,17 @@ HARDWARE: dict[str, dict[str, Any]] = {
     ]
 }
 
+ROUND = {
+    "name": "round",
+    "peak": {"float32": 10**12},
+    "memory_bandwidth": 10**12,
+    "memory": 10**9,
+    "node_size": 64,
+    "inside": {"bandwidth": 10**11, "latency": 10**6},
+    "network": {"bandwidth": 10**10, "latency": 10**7},
+}
+"""The hardware of the examples in docs/semantics.md: a byte takes 10 ps on a link and 1 ps in memory."""
+
 
 @dataclass
 class Case:
