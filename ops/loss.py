@@ -13,7 +13,7 @@ from ops.dims import Array
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
-from ops.registry import family
+from ops.registry import family, op
 from ops.rule import Rule, rule
 from ops.unary import sigmoid
 
@@ -153,6 +153,32 @@ pairwise(
     reads="label",
     attrs={"log_target": False},
     domain={"label": "positive"},
+)
+
+
+op(
+    "square_error_cost",
+    "input[a*], label[a*] -> out[a*]",
+    kernel=lambda x, y: (x - y) ** 2,
+    grad=Grad(lambda x, y, out_grad: [slope * out_grad for slope in _square_slopes(x, y)]),
+)
+
+
+def _log_loss(input: Array, label: Array, epsilon: float) -> Array:
+    return np.asarray(-label * np.log(input + epsilon) - (1 - label) * np.log(1 - input + epsilon))
+
+
+def _log_loss_grad(input: Array, label: Array, out_grad: Array, epsilon: float) -> Array:
+    return np.asarray(out_grad * ((1 - label) / (1 - input + epsilon) - label / (input + epsilon)))
+
+
+op(
+    "log_loss",
+    "input[a*], label[a*] -> out[a*]",
+    kernel=_log_loss,
+    attrs={"epsilon": 1e-4},
+    domain={"input": "unit", "label": "unit"},
+    grad=Grad(_log_loss_grad, of="input"),
 )
 
 

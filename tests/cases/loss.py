@@ -22,6 +22,8 @@ CASES = [
         for op in ("kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits")
         for reduction in REDUCTIONS
     ),
+    Case("square_error_cost", PAIR, grad_missing=FORWARD),
+    Case("log_loss", PAIR, grad_missing=AFFINE),
     Case("smooth_l1_loss", PAIR, {"delta": 0.5, "is_huber": False}),
     Case("kl_div", PAIR, {"log_target": True}, AFFINE, FORWARD),
     Case("cross_entropy_with_softmax", {"logits": (4, 12), "label": (4, 1)}, grad_missing=FORWARD),
