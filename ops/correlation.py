@@ -1,4 +1,4 @@
-"""The products of convolutions on channels-first images: by blocks of columns that stay in a cache."""
+"""The products of convolutions on channels-first images, by blocks of columns of bounded size."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ops.bind import Shape
 from ops.dims import Array
 from ops.window import Window, at_tap, padded, taps, taps_of, unpadded
 
-_BLOCK = 2**19
-"""Elements of the columns that are laid out for one product: they should stay in a cache."""
+_BLOCK = 2**21
+"""Elements of the columns that are laid out for one product: enough for it to be efficient, few enough for memory."""
 
 
 def _row_blocks(channels: int, slid: Sequence[Window]) -> Iterator[slice]:
