@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.constraints.reason import Reason
-from solver.constraints.variables import Clauses
 from solver.explain.core import find_core
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -18,7 +18,7 @@ from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
 from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
 from solver.search.certify import certificate
-from solver.search.smt import decide
+from solver.search.smt import ContradictionError, decide
 
 OnProgress = Callable[[str, Progress | None], bool | None]
 """Called with the stage and, during the search, how far it is; the search stops when it returns True."""
@@ -74,49 +74,53 @@ def plan(
         Where a wish names nothing in the graph or mesh, cannot be read, or is not planned with yet.
     """
     _refuse_what_is_missing(objective, memory, constraints, policy, overlap)
-    clock = _Clock(timeout, progress)
+    clock = _Clock(_number("timeout", timeout), progress)
+    gap = _number("gap", gap)
     clock.stage("constraints")
     asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities)
-    clauses = whole_graph(asked)
-    checker = Checker(clauses)
+    try:
+        return _plan(asked, gap, clock)
+    except KeyboardInterrupt:
+        return Plan(asked, "unknown", stages=clock.stages())
+
+
+def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
+    checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
     verdict = checker.check(seconds=clock.left())
     if verdict.status == "unsat":
         clock.stage("explanation")
-        told = explanation(clauses, checker, verdict.core, max(1.0, clock.left()))
+        told = explanation(checker, verdict.core, max(1.0, clock.left()))
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
-    return _optimise(asked, gap, clock)
-
-
-def _optimise(asked: Problem, gap: float, clock: _Clock) -> Plan:
     clock.stage("network")
     built = build(asked)
     clock.stage("bound")
     found = solve(built.network, clock.left(), gap, clock.report)
+    if found.infeasible:
+        raise ContradictionError("Z3 finds a plan where the network has none")
     if found.assignment is None:
         return Plan(asked, "unknown", stages=clock.stages())
     clock.stage("decision")
-    decision = decide(built, found, clock.left())
+    decision = decide(built, found, checker, clock.left(), gap)
     clock.stage("certificate")
-    proved = certificate(built, found.tree)
-    status = "optimal" if decision.cost <= max(found.bound, decision.bound) else "feasible"
+    bound = max(found.bound, decision.bound)
     return Plan(
         asked,
-        status,  # type: ignore[arg-type]
+        "optimal" if decision.confirmed and decision.cost <= bound else "feasible",
         decision.choice,
-        proved,
+        certificate(built, found.tree),
         found.bound,
-        max(found.bound, decision.bound),
+        bound,
         "certificate+z3" if decision.bound > found.bound else "certificate",
         stages=clock.stages(),
     )
 
 
-def explanation(clauses: Clauses, checker: Checker, core: tuple[int, ...], seconds: float) -> Explanation:
+def explanation(checker: Checker, core: tuple[int, ...], seconds: float) -> Explanation:
     """Return why a model is infeasible, as it is kept with a plan."""
-    found = find_core(clauses, checker, core, seconds)
+    found = find_core(checker, core, seconds)
     return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal)
 
 
@@ -124,31 +128,42 @@ def _fact(reason: Reason) -> Fact:
     return Fact(reason.kind, reason.subject, reason.text, reason.source)
 
 
-def _refuse_what_is_missing(objective: str, memory: Any, constraints: Any, policy: Any, overlap: Any) -> None:
+def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, policy: Any, overlap: Any) -> None:
     if objective != "time":
         raise ProblemError(f"objective={objective!r} cannot be planned with yet: only 'time' can")
-    for name, value in (("memory", memory), ("constraints", constraints), ("policy", policy), ("overlap", overlap)):
-        if value:
+    for name, value, default in (
+        ("memory", memory, None),
+        ("constraints", constraints, ()),
+        ("policy", policy, ()),
+        ("overlap", overlap, None),
+    ):
+        if value is not None and value != default:
             raise ProblemError(f"{name}={value!r} cannot be planned with yet: leave it out")
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        what = "seconds" if name == "timeout" else "a fraction of the cost"
+        raise ProblemError(f"{name}={value!r}: give {what}, a number from 0 up")
+    return float(value)
 
 
 class _Clock:
     """The time of each stage, and what is left."""
 
     def __init__(self, timeout: float, progress: OnProgress | None) -> None:
-        if not timeout >= 0:
-            raise ProblemError(f"timeout={timeout!r}: give seconds, 0 or more")
         self._end = time.monotonic() + timeout
         self._progress = progress
         self._stages: dict[str, float] = {}
         self._now: tuple[str, float] | None = None
+        self._stopped = False
 
     def stage(self, name: str) -> None:
         """End the stage that runs and begin another."""
         self._close()
         self._now = name, time.monotonic()
         if self._progress is not None:
-            self._progress(name, None)
+            self._stopped |= bool(self._progress(name, None))
 
     def stages(self) -> dict[str, float]:
         """Return the seconds of each stage."""
@@ -156,14 +171,21 @@ class _Clock:
         return self._stages
 
     def left(self) -> float:
-        """Return the seconds left, never less than a moment."""
-        return max(0.001, self._end - time.monotonic())
+        """Return the seconds left, never less than a moment; that moment where the caller wants to stop."""
+        return 0.001 if self._stopped else max(0.001, self._end - time.monotonic())
 
     @property
     def report(self) -> Report | None:
         """The progress callback of the search."""
         progress = self._progress
-        return None if progress is None else lambda state: progress("bound", state)
+        if progress is None:
+            return None
+
+        def report(state: Progress) -> bool:
+            self._stopped |= bool(progress("bound", state))
+            return self._stopped
+
+        return report
 
     def _close(self) -> None:
         if self._now is not None:

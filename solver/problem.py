@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
 from solver.graph import Graph, Tensor, Use
-from solver.layout import canonical, legal_layouts, raw_layouts
+from solver.layout import canonical, is_partial, legal_layouts, raw_layouts
 from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 
@@ -100,12 +101,34 @@ class Problem:
         return {tensor: self.graph.uses(tensor) for tensor in self.graph.tensors}
 
     @cached_property
+    def use_named(self) -> dict[str, Use]:
+        """The uses by their names, ``op/operand``."""
+        return {use.name: use for uses in self.uses.values() for use in uses}
+
+    @cached_property
     def pins_on(self) -> dict[str, tuple[Pin, ...]]:
         """The pins of each subject."""
         found: dict[str, tuple[Pin, ...]] = {}
         for pin in self.pins:
             found[pin.subject] = (*found.get(pin.subject, ()), pin)
         return found
+
+    def one_way(self, tensor: str) -> bool:
+        """Tell whether every layout of a tensor can be written in one way only."""
+        return all(len(split) == 1 for split in self.parts(tensor))
+
+    def offered(self, bound: BoundRule) -> tuple[int, ...]:
+        """Return the rows of an op that a mesh axis of size 2 or more may take: those with the kinds of the graph.
+
+        Where no byte may leave a device, a row whose kernel communicates is not among them.
+        """
+        quiet = self.communication == "none"
+        return tuple(
+            k
+            for k, row in enumerate(bound.rows)
+            if all(p.kind in self.kinds for p in row.operands + row.results if isinstance(p, Partial))
+            and not (quiet and row.cut and bound.factors[row.cut[0]].kind in ("synced", "halo"))
+        )
 
     def pinned(self, subject: str, tensor: str) -> frozenset[Layout] | None:
         """Return the layouts that meet every pin on a tensor or use, or None where nothing is pinned.
@@ -127,21 +150,21 @@ class Problem:
         if self.graph.tensors[tensor].role == "constant":
             everywhere = everywhere[:1]
         return tuple(
-            layout for layout in everywhere if not _has_partial(layout) and (allowed is None or layout in allowed)
+            layout for layout in everywhere if not is_partial(layout) and (allowed is None or layout in allowed)
         )
 
     def delivered(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts in which a graph output may be delivered: without P, but where a pin asks for it."""
-        asked = {(pin.axis, pin.placement) for pin in self.pins_on.get(tensor, ())}
         return tuple(
             layout
             for layout in self.layouts(tensor)
-            if all(not isinstance(p, Partial) or (axis, p) in asked for axis, p in enumerate(layout))
+            if all(self.may_deliver(tensor, axis, placement) for axis, placement in enumerate(layout))
         )
 
-
-def _has_partial(layout: Layout) -> bool:
-    return any(isinstance(placement, Partial) for placement in layout)
+    def may_deliver(self, tensor: str, axis: int, placement: Placement) -> bool:
+        """Tell whether a graph output may be delivered so on a mesh axis."""
+        asked = ((pin.axis, pin.placement) for pin in self.pins_on.get(tensor, ()))
+        return not isinstance(placement, Partial) or (axis, placement) in asked
 
 
 def problem(
@@ -176,26 +199,39 @@ def problem(
     GraphError
         Where nothing leaves the graph.
     """
+    if not isinstance(graph, Graph):
+        raise ProblemError(f"the graph is a {type(graph).__name__}: build a solver.Graph or load(...) one")
+    if not isinstance(mesh, Mesh):
+        raise ProblemError(f"the mesh is a {type(mesh).__name__}: write Mesh({{'dp': 2, 'tp': 4}})")
     graph.validate()
     if communication not in COMMUNICATION:
         raise ProblemError(f"communication={communication!r}: choose from {', '.join(COMMUNICATION)}")
-    if unknown := set(capabilities) - CAPABILITIES:
-        raise ProblemError(
-            f"capability {sorted(unknown)[0]!r} is unknown: choose from {', '.join(sorted(CAPABILITIES))}"
-        )
+    offered = _read_capabilities(capabilities)
     refinement = refine(graph)
-    read = tuple(_read_pins(graph, mesh, refinement, pins or {}))
-    offered = frozenset(capabilities)
+    read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins))
     bound = bind_refined(graph, refinement.parts, offered)
     return Problem(graph, mesh, (), communication, offered, bound, refinement, ()).with_pins(read)
 
 
-def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Mapping[str, Any]) -> list[Pin]:
+def _read_capabilities(capabilities: Any) -> frozenset[str]:
+    choose = f"choose from {', '.join(sorted(CAPABILITIES))}"
+    if not isinstance(capabilities, Set | list | tuple) or not all(isinstance(name, str) for name in capabilities):
+        raise ProblemError(f"capabilities={capabilities!r} is not a set of names: {choose}")
+    if unknown := sorted(set(capabilities) - CAPABILITIES):
+        raise ProblemError(f"capability {unknown[0]!r} is unknown: {choose}")
+    return frozenset(capabilities)
+
+
+def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Any) -> list[Pin]:
+    if not isinstance(pins, Mapping):
+        raise ProblemError(f"pins={pins!r} is no mapping: write {{'x': 'dp=S(0)'}}")
     uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
-    found: list[Pin] = []
+    found: dict[Pin, None] = {}
     for written, wish in pins.items():
+        if not isinstance(written, str):
+            raise ProblemError(f"pin on {written!r}: write the name of a tensor, a glob, or op/operand")
         subjects = _subjects(written, graph, uses)
-        for axis_name, placement in _placements(written, wish).items():
+        for axis_name, placement in _placements(written, wish):
             if axis_name not in mesh.axes:
                 raise ProblemError(
                     f"pin on {written!r} names mesh axis {axis_name!r}, but the mesh has {', '.join(mesh.axes)}"
@@ -204,16 +240,16 @@ def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Mapping[s
             for subject in subjects:
                 tensor = graph.tensors[uses[subject].tensor if subject in uses else subject]
                 _check_names_a_dim(written, subject, tensor, placement, refinement.parts[tensor.name])
-                found.append(Pin(subject, mesh.axes.index(axis_name), placement, source))
-    return found
+                found[Pin(subject, mesh.axes.index(axis_name), placement, source)] = None
+    return list(found)
 
 
 def _subjects(written: str, graph: Graph, uses: Mapping[str, Use]) -> list[str]:
     if written in graph.tensors or written in uses:
         return [written]
-    everything = [*uses] if "/" in written and not fnmatch.filter(graph.tensors, written) else [*graph.tensors]
-    if matched := fnmatch.filter(everything, written):
-        return matched
+    for names in (graph.tensors, uses):
+        if matched := [name for name in names if fnmatch.fnmatchcase(name, written)]:
+            return matched
     import difflib
 
     near = difflib.get_close_matches(written, [*graph.tensors, *uses], 3)
@@ -223,53 +259,50 @@ def _subjects(written: str, graph: Graph, uses: Mapping[str, Use]) -> list[str]:
     )
 
 
-def _placements(written: str, wish: Any) -> dict[str, Placement]:
-    """Read ``{"dp": Shard(0)}`` or ``"dp=S(0),tp=R"``."""
+def _placements(written: str, wish: Any) -> list[tuple[str, Placement]]:
+    """Read ``{"dp": Shard(0)}`` or ``"dp=S(0),tp=R"``; an axis that is named twice is wished for twice."""
+    form = "write {'dp': Shard(0)} or 'dp=S(0),tp=R'"
+    if not isinstance(wish, Mapping | str):
+        raise ProblemError(f"pin on {written!r} is {wish!r}: {form}")
+    if not wish:
+        raise ProblemError(f"pin on {written!r} names no mesh axis: {form}, or leave it out")
     try:
-        if isinstance(wish, Mapping):
-            return {axis: parse_placement(p) if isinstance(p, str) else _placement(p) for axis, p in wish.items()}
-        if isinstance(wish, str):
-            return dict(_assignments(wish))
+        return list(_assignments(wish)) if isinstance(wish, str) else [(a, _placement(p)) for a, p in wish.items()]
     except PlacementError as error:
         raise ProblemError(f"pin on {written!r}: {error}") from error
-    raise ProblemError(f"pin on {written!r} is {wish!r}: write {{'dp': Shard(0)}} or 'dp=S(0),tp=R'")
 
 
 def _placement(value: Any) -> Placement:
+    if isinstance(value, str):
+        return parse_placement(value)
     if isinstance(value, Placement):
         return value
     raise PlacementError(f"{value!r} is not a placement: use Replicate(), Shard(0) or Partial('sum')")
 
 
-def _assignments(text: str) -> list[tuple[str, Placement]]:
-    """Split ``dp=S(0,part=1),tp=R`` at the commas that stand before ``axis=``, not inside parentheses."""
-    pieces: list[str] = []
-    depth = 0
-    for piece in text.split(","):
-        if depth:
-            pieces[-1] += "," + piece
-        else:
-            pieces.append(piece)
-        depth += piece.count("(") - piece.count(")")
-    found: list[tuple[str, Placement]] = []
-    for piece in pieces:
+def _assignments(text: str) -> Iterator[tuple[str, Placement]]:
+    """Split ``dp=S(0,part=1),tp=R`` at the commas that stand outside parentheses."""
+    for piece in re.split(r",(?![^(]*\))", text):
         axis, equals, placement = piece.partition("=")
         if not equals or not axis.strip():
             raise PlacementError(f"cannot read {piece.strip()!r}: write AXIS=PLACEMENT, as dp=S(0)")
-        found.append((axis.strip(), parse_placement(placement)))
-    return found
+        yield axis.strip(), parse_placement(placement)
 
 
 def _check_names_a_dim(written: str, subject: str, tensor: Tensor, placement: Placement, parts: Parts) -> None:
     if not isinstance(placement, Shard):
         return
-    if placement.dim >= len(tensor.shape):
+    dim, part = placement.dim, placement.part
+    of = f"{subject!r}" if subject == tensor.name else f"{tensor.name!r}, which {subject!r} reads,"
+    if not isinstance(dim, int) or dim >= len(tensor.shape):
         raise ProblemError(
-            f"pin on {written!r}: {placement} names dim {placement.dim}, but {subject!r} has rank {len(tensor.shape)} "
-            f"and shape {tensor.shape}"
+            f"pin on {written!r}: {placement} names dim {dim}, but {of} has rank {len(tensor.shape)} "
+            f"and shape {tensor.shape}: dims count from 0"
         )
-    if placement.part >= len(parts[placement.dim]):
+    if not isinstance(part, int) or part >= len(parts[dim]):
+        split = " x ".join(map(str, parts[dim]))
         raise ProblemError(
-            f"pin on {written!r}: {placement} names part {placement.part}, but dim {placement.dim} of {subject!r} has "
-            f"the parts {parts[placement.dim]}"
+            f"pin on {written!r}: {placement} names part {part}, but dim {dim} of {of} "
+            + (f"has {len(parts[dim])} parts, {split}" if len(parts[dim]) > 1 else f"is one part of size {split}")
+            + ": parts count from 0"
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +13,9 @@ import z3
 from solver.constraints.variables import Clauses
 
 SEED = 7
+_LONGEST = 2**32 - 1
+"""Z3's word for no timeout, in milliseconds."""
+_TRUE = re.compile(r"\(define-fun (\S+) \(\) Bool\s+true\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +43,32 @@ class Checker:
     Parameters
     ----------
     clauses : Clauses
+        The model; what is added to it later is read with `add`.
     """
 
     def __init__(self, clauses: Clauses) -> None:
+        self.clauses = clauses
         self._context = z3.Context()
         self._solver: Any = z3.Solver(ctx=self._context)
         self._solver.set("random_seed", SEED)
-        self._solver.from_string(clauses.text())
-        self._guards = clauses.guards()
+        self._solver.from_string(clauses.take())
+        self._guards = [z3.Bool(guard, self._context) for guard in clauses.guards()]
+        self._position = {guard: i for i, guard in enumerate(clauses.guards())}
+        self._scopes = 0
+
+    @contextmanager
+    def scope(self) -> Iterator[Clauses]:
+        """Give clauses to write to; those handed over with `add` hold until the end of the block."""
+        self._scopes += 1
+        self._solver.push()
+        try:
+            yield Clauses(f"s{self._scopes}_")
+        finally:
+            self._solver.pop()
+
+    def add(self, clauses: Clauses) -> None:
+        """Hand over what has been written since the last time."""
+        self._solver.from_string(clauses.take())
 
     def check(self, reasons: Collection[int] | None = None, seconds: float | None = None) -> Verdict:
         """Ask whether some reasons can hold together.
@@ -60,14 +83,20 @@ class Checker:
         Returns
         -------
         Verdict
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Where Z3 was stopped by Ctrl-C, which it catches itself.
         """
-        chosen = range(len(self._guards)) if reasons is None else sorted(reasons)
-        self._solver.set("timeout", 2**32 - 1 if seconds is None else max(1, int(seconds * 1000)))
-        answer = str(self._solver.check(*(z3.Bool(self._guards[i], self._context) for i in chosen)))
+        assumed = self._guards if reasons is None else [self._guards[i] for i in sorted(reasons)]
+        milliseconds = _LONGEST if seconds is None else min(_LONGEST, max(1, int(seconds * 1000)))
+        self._solver.set("timeout", milliseconds)
+        answer = str(self._solver.check(*assumed))
         if answer == "sat":
-            model = self._solver.model()
-            return Verdict("sat", true=frozenset(d.name() for d in model.decls() if z3.is_true(model[d])))
+            return Verdict("sat", true=frozenset(_TRUE.findall(self._solver.model().sexpr())))
         if answer == "unsat":
-            position = {guard: i for i, guard in enumerate(self._guards)}
-            return Verdict("unsat", core=tuple(sorted(position[str(literal)] for literal in self._solver.unsat_core())))
+            return Verdict("unsat", core=tuple(sorted(self._position[str(g)] for g in self._solver.unsat_core())))
+        if "interrupted" in self._solver.reason_unknown():
+            raise KeyboardInterrupt
         return Verdict("unknown")

@@ -2,110 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations, product
-from math import prod
 
-from ops.placement import Layout, Partial, Placement, Replicate, Shard
+from ops.placement import Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.constraints.reason import Reason
-from solver.constraints.variables import Clauses, negation
+from solver.constraints.variables import FALSE, Clauses, Literal, negation
 from solver.layout import placements, raw_layouts, why_illegal
 from solver.problem import Problem
 
 Place = tuple[Hashable, ...]
 """What is laid out: ``("made", tensor)``, ``("held", tensor)``, ``("needed", op, slot)``, ``("asked", op, slot)``."""
+Clash = tuple[tuple[tuple[int, Placement], ...], str]
+"""Placements on mesh axes that no legal layout has together, and why."""
+Way = tuple[Literal, ...]
+"""One legal way to write a layout: a literal per mesh axis of size 2 or more."""
+Ways = dict[Layout, list[Way]]
+"""Canonical layout -> all the ways to write it that a place has."""
+Reach = Mapping[Layout, frozenset[Layout]]
+"""Per layout those that it leads to."""
 
 
-def labels(problem: Problem, tensor: str) -> tuple[Placement, ...]:
-    """Return the placements that one mesh axis may have on a tensor."""
-    return placements(problem.parts(tensor), problem.kinds)
-
-
-def free_layout(clauses: Clauses, problem: Problem, tensor: str, place: Place, *, partial: bool = True) -> None:
-    """Let a place take any legal layout of a tensor, however it is written.
+class Layouts:
+    """Writes layouts into clauses; tensors of equal shape and parts share what is found out about them.
 
     Parameters
     ----------
     clauses : Clauses
     problem : Problem
-    tensor : str
-    place : tuple
-    partial : bool, optional
-        Whether P is allowed.
     """
-    options = [label for label in labels(problem, tensor) if partial or not isinstance(label, Partial)]
-    for axis, size in enumerate(problem.mesh.sizes):
-        offered = options if size > 1 else [Replicate()]
-        clauses.exactly_one([clauses.symbol(*place, axis, label) for label in offered])
-    for clash, why in _illegal(problem, tensor, options):
-        clauses.under(Reason("divisibility", tensor, f"{tensor!r}: {why}"))
-        clauses.clause(*(negation(clauses.symbol(*place, axis, label)) for axis, label in clash))
+
+    def __init__(self, clauses: Clauses, problem: Problem) -> None:
+        self.clauses, self.problem = clauses, problem
+        self._clashes: dict[tuple[Parts, bool], list[Clash]] = {}
+        self._raw: dict[Parts, list[tuple[Layout, Layout]]] = {}
+
+    def free(self, tensor: str, place: Place, *, partial: bool = True) -> None:
+        """Let a place take any legal layout of a tensor, however it is written.
+
+        Parameters
+        ----------
+        tensor : str
+        place : tuple
+        partial : bool, optional
+            Whether there is a Boolean for P at all.
+        """
+        clauses, parts = self.clauses, self.problem.parts(tensor)
+        options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
+        clauses.always()
+        for axis, size in enumerate(self.problem.mesh.sizes):
+            offered = options if size > 1 else [Replicate()]
+            clauses.exactly_one([clauses.symbol(*place, axis, label) for label in offered])
+        if (parts, partial) not in self._clashes:
+            self._clashes[parts, partial] = list(_clashes(self.problem, tensor, options))
+        for clash, why in self._clashes[parts, partial]:
+            clauses.under(Reason("divisibility", tensor, f"{tensor!r}: {why}"))
+            clauses.clause(*(negation(clauses.known(*place, axis, label)) for axis, label in clash))
+
+    def only(self, tensor: str, place: Place, allowed: Callable[[int, Placement], bool]) -> None:
+        """Demand of a place that it takes allowed placements, given the mesh axis.
+
+        Parameters
+        ----------
+        tensor : str
+        place : tuple
+            Its Booleans per mesh axis must be there already.
+        allowed : callable
+        """
+        for axis in range(len(self.problem.mesh.sizes)):
+            for label in placements(self.problem.parts(tensor), self.problem.kinds):
+                literal = self.clauses.known(*place, axis, label)
+                if literal != FALSE and not allowed(axis, label):
+                    self.clauses.clause(negation(literal))
+
+    def ways(self, tensor: str, place: Place) -> Ways:
+        """Return the layouts that a place can have and all the ways to write each.
+
+        Parameters
+        ----------
+        tensor : str
+        place : tuple
+            Its Booleans per mesh axis must be there already.
+
+        Returns
+        -------
+        dict
+            In the order of the layouts of the tensor as they are written.
+        """
+        parts, sizes = self.problem.parts(tensor), self.problem.mesh.sizes
+        if parts not in self._raw:
+            raw = raw_layouts(parts, sizes, self.problem.kinds)
+            self._raw[parts] = [(way, self.problem.canonical(tensor, way)) for way in raw]
+        known = self.clauses.known
+        found: Ways = {}
+        for way, layout in self._raw[parts]:
+            literals = tuple(
+                known(*place, axis, label)
+                for axis, (label, size) in enumerate(zip(way, sizes, strict=True))
+                if size > 1
+            )
+            if FALSE not in literals:
+                found.setdefault(layout, []).append(literals)
+        return found
+
+    def at(self, tensor: str, place: Place, layout: Layout) -> Literal:
+        """Return the formula that holds where a place has a layout, however it is written."""
+        ways = [_both(way) for way in self.ways(tensor, place).get(layout, [])]
+        return ways[0] if len(ways) == 1 else f"(or {' '.join(ways)})" if ways else FALSE
+
+    def lead(self, tensor: str, source: Place, target: Place, reach: Reach) -> None:
+        """Demand of a target that it lies in a layout that its source leads to.
+
+        Parameters
+        ----------
+        tensor : str
+        source, target : tuple
+            Their Booleans per mesh axis must be there already.
+        reach : mapping
+            Per layout those it leads to; source layouts that lead to the same share a clause.
+        """
+        clauses = self.clauses
+        targets = self.ways(tensor, target)
+        groups: dict[tuple[Layout, ...], list[Way]] = {}
+        for layout, ways in self.ways(tensor, source).items():
+            reached = tuple(n for n in targets if n in reach[layout])
+            if len(reached) < len(targets):
+                groups.setdefault(reached, []).extend(ways)
+        for number, (reached, ways) in enumerate(groups.items()):
+            there = [_both(way) for layout in reached for way in targets[layout]]
+            if len(ways) == 1:
+                clauses.clause(*map(negation, ways[0]), *there)
+                continue
+            here = clauses.symbol("from", *target, number)
+            clauses.clause(negation(here), *there)
+            for way in ways:
+                clauses.clause(*map(negation, way), here)
 
 
-def _illegal(
-    problem: Problem, tensor: str, options: Sequence[Placement]
-) -> Iterator[tuple[list[tuple[int, Placement]], str]]:
+def _clashes(problem: Problem, tensor: str, options: Sequence[Placement]) -> Iterator[Clash]:
     """Yield the smallest sets of (mesh axis, placement) that no legal layout has together, and why."""
     sizes = problem.mesh.sizes
     shape, parts = problem.graph.tensors[tensor].shape, problem.parts(tensor)
     axes = [axis for axis, size in enumerate(sizes) if size > 1]
+    moving = [label for label in options if not isinstance(label, Replicate)]
     found: list[frozenset[tuple[int, Placement]]] = []
     for count in range(1, len(axes) + 1):
         for chosen in combinations(axes, count):
-            for picked in product([label for label in options if label != Replicate()], repeat=count):
-                clash = frozenset(zip(chosen, picked, strict=True))
-                if not _may_clash(picked) or any(known <= clash for known in found):
+            for picked in product(moving, repeat=count):
+                clash = tuple(zip(chosen, picked, strict=True))
+                if not _may_clash(picked) or any(known <= set(clash) for known in found):
                     continue
-                layout = [
-                    Replicate() if axis not in chosen else picked[chosen.index(axis)] for axis in range(len(sizes))
-                ]
+                placed = dict(clash)
+                layout = [placed.get(axis, Replicate()) for axis in range(len(sizes))]
                 if why := why_illegal(layout, shape, parts, sizes, problem.mesh.axes):
-                    found.append(clash)
-                    yield sorted(clash, key=lambda item: item[0]), why
+                    found.append(frozenset(clash))
+                    yield clash, why
 
 
 def _may_clash(picked: Sequence[Placement]) -> bool:
     """Tell whether placements can be illegal only together: all cut one dim, or all are partial."""
-    dims = {label.dim for label in picked if isinstance(label, Shard)}
-    return (len(dims) == 1 and all(isinstance(label, Shard) for label in picked)) or (
-        not dims and all(isinstance(label, Partial) for label in picked)
+    if all(isinstance(label, Partial) for label in picked):
+        return True
+    return (
+        all(isinstance(label, Shard) for label in picked) and len({p.dim for p in picked if isinstance(p, Shard)}) == 1
     )
 
 
-def fixed(clauses: Clauses, place: Place, layout: Layout) -> None:
-    """Demand one layout of a place."""
-    for axis, label in enumerate(layout):
-        clauses.clause(clauses.symbol(*place, axis, label))
-
-
-def whole_layouts(clauses: Clauses, problem: Problem, tensor: str, place: Place) -> dict[Layout, str]:
-    """Give each layout that a place can have one Boolean, whatever way it is written.
-
-    Parameters
-    ----------
-    clauses : Clauses
-        The Booleans per mesh axis must be there already.
-    problem : Problem
-    tensor : str
-    place : tuple
-
-    Returns
-    -------
-    dict
-        Canonical layout -> literal.
-    """
-    made: dict[Layout, str] = {}
-    for raw in raw_layouts(problem.parts(tensor), problem.mesh.sizes, problem.kinds):
-        literals = [clauses.known(*place, axis, label) for axis, label in enumerate(raw)]
-        if "false" in literals:
-            continue
-        layout = problem.canonical(tensor, raw)
-        made.setdefault(layout, clauses.symbol(*place, "whole", layout))
-        clauses.clause(*map(negation, literals), made[layout])
-    clauses.at_most_one(list(made.values()))
-    return made
-
-
-def one_part_each(problem: Problem, tensor: str) -> bool:
-    """Tell whether every layout of a tensor can be written in one way only."""
-    return all(len(split) == 1 or prod(split) == 1 for split in problem.parts(tensor))
+def _both(way: Way) -> Literal:
+    """Return the formula that holds where a tensor lies in this way."""
+    return way[0] if len(way) == 1 else f"(and {' '.join(way)})" if way else "true"

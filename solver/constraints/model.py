@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ops.placement import Placement, Replicate
+from ops.placement import Partial, Placement, Replicate
 from solver.choice import Choice
-from solver.constraints.layouts import fixed, free_layout
-from solver.constraints.op_rules import add_op
+from solver.constraints.layouts import Layouts, Place
+from solver.constraints.op_rules import OpRules
 from solver.constraints.pins import add_pins
 from solver.constraints.reason import Reason
-from solver.constraints.reshard import add_communication
+from solver.constraints.reshard import Communication
 from solver.constraints.variables import Clauses
 from solver.problem import Problem
 
@@ -25,28 +25,50 @@ def whole_graph(problem: Problem) -> Clauses:
     Returns
     -------
     Clauses
-        Booleans ``row(op, axis, k)``, ``made(tensor, axis, placement)``, ``needed(op, slot, axis, placement)`` and, for
-        sources and pinned tensors, ``held(tensor, axis, placement)``; every hard group under its reason.
+        Booleans ``row(op, axis, k)``, and ``held(tensor, axis, placement)`` for sources and pinned tensors; every hard
+        group under its reason. ``made(tensor, axis, placement)`` and ``needed(op, slot, axis, placement)`` follow from
+        the rows and are there where something else speaks of them: where communication is restricted, and for the
+        uses that are pinned. Elsewhere any layout can be brought to any other, so nothing hangs on them.
     """
     clauses = Clauses()
-    for tensor in problem.graph.tensors.values():
-        if tensor.producer is None:
-            place = ("held", tensor.name)
-            clauses.under(
-                Reason("storage", tensor.name, f"{tensor.role} {tensor.name!r} is stored without partial sums")
-            )
-            if tensor.role == "constant":
-                fixed(clauses, place, (Replicate(),) * len(problem.mesh.sizes))
-            else:
-                free_layout(clauses, problem, tensor.name, place, partial=False)
-        elif tensor.name in problem.pins_on:
-            clauses.under(Reason("storage", tensor.name, f"{tensor.name!r} has shape {tensor.shape}"))
-            free_layout(clauses, problem, tensor.name, ("held", tensor.name))
+    layouts, rules = Layouts(clauses, problem), OpRules(clauses, problem)
+    for tensor in problem.graph.tensors:
+        _add_held(layouts, tensor)
     for node in problem.graph.nodes:
-        add_op(clauses, problem, node)
-    add_communication(clauses, problem)
-    add_pins(clauses, problem)
+        rules.add(node, _places(problem, node))
+    Communication(layouts).add()
+    add_pins(layouts)
     return clauses
+
+
+def _add_held(layouts: Layouts, tensor: str) -> None:
+    """Add the storage of a source, or the held layout of a pinned result."""
+    clauses, problem = layouts.clauses, layouts.problem
+    fact, place, pinned = problem.graph.tensors[tensor], ("held", tensor), tensor in problem.pins_on
+    if fact.producer is not None:
+        if pinned:
+            layouts.free(tensor, place)
+        return
+    layouts.free(tensor, place, partial=pinned)
+    if fact.role == "constant":
+        clauses.under(Reason("storage", tensor, f"constant {tensor!r} is stored whole on every device"))
+        layouts.only(tensor, place, lambda axis, label: label == Replicate())
+    elif pinned:
+        clauses.under(Reason("storage", tensor, f"{fact.role} {tensor!r} is stored without partial sums"))
+        layouts.only(tensor, place, lambda axis, label: not isinstance(label, Partial))
+
+
+def _places(problem: Problem, node: str) -> list[tuple[Place, str]]:
+    """Return the uses and results of an op on which something hangs, and their tensors."""
+    everything = problem.communication != "any"
+    uses = [use for use in problem.graph.operand_uses(node) if everything or use.name in problem.pins_on]
+    places: list[tuple[Place, str]] = [(("needed", node, use.slot), use.tensor) for use in uses]
+    results = problem.graph.nodes[node].results if everything else ()
+    return places + [
+        (("made", tensor), tensor)
+        for tensor in results
+        if problem.uses[tensor] or tensor in problem.pins_on or tensor in problem.graph.outputs
+    ]
 
 
 def read_choice(clauses: Clauses, problem: Problem, true: Iterable[str]) -> Choice:
@@ -62,19 +84,18 @@ def read_choice(clauses: Clauses, problem: Problem, true: Iterable[str]) -> Choi
     Returns
     -------
     Choice
-        With a held layout where the model says one that differs from what was made.
+        With the held layouts of pinned results.
     """
     rows: dict[str, dict[int, int]] = {}
     held: dict[str, dict[int, Placement]] = {}
     for fact in clauses.facts(true):
         if fact[0] == "row":
             rows.setdefault(fact[1], {})[fact[2]] = fact[3]
-        elif fact[0] == "held" and fact[2] != "whole":
+        elif fact[0] == "held":
             held.setdefault(fact[1], {})[fact[2]] = fact[3]
     layouts = {
         tensor: problem.canonical(tensor, [placed[axis] for axis in sorted(placed)]) for tensor, placed in held.items()
     }
     stored = {tensor: layout for tensor, layout in layouts.items() if problem.graph.tensors[tensor].producer is None}
     chosen = {node: tuple(by_axis[axis] for axis in sorted(by_axis)) for node, by_axis in rows.items()}
-    copies = {tensor: layout for tensor, layout in layouts.items() if tensor not in stored}
-    return Choice(chosen, stored, copies)
+    return Choice(chosen, stored, {tensor: layout for tensor, layout in layouts.items() if tensor not in stored})

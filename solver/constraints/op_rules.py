@@ -2,123 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 
 from ops.bind import BoundRule, Row, composes, one_kind
-from ops.placement import Partial, Placement
+from ops.placement import Placement
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
 from solver.constraints.variables import Clauses, negation
+from solver.layout import placements
 from solver.problem import Problem
 
+Picked = tuple[tuple[int, int], ...]
+"""One row on each of some mesh axes: (mesh axis, row)."""
 
-def add_op(clauses: Clauses, problem: Problem, node: str) -> None:
-    """Add the rows of one op, and the placements that they imply.
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What equal ops share.
+
+    Parameters
+    ----------
+    rule, source : str
+        The rule with its clauses, and without.
+    offered : tuple of tuple of int
+        Per mesh axis the rows that it may take.
+    indivisible : tuple
+        What some mesh axes cannot cut together (a sentence, and the factor), and the rows that would.
+    two_kinds : tuple of Picked
+        Pairs of rows that give a tensor two partial kinds.
+    """
+
+    rule: str
+    source: str
+    offered: tuple[tuple[int, ...], ...]
+    indivisible: tuple[tuple[str, str, tuple[Picked, ...]], ...]
+    two_kinds: tuple[Picked, ...]
+
+
+class OpRules:
+    """Writes the rows of ops into clauses.
 
     Parameters
     ----------
     clauses : Clauses
     problem : Problem
-    node : str
     """
-    bound, sizes = problem.bound[node], problem.mesh.sizes
-    rule = bound.rule
-    written = "; ".join([rule.text, *rule.clauses()])
-    clauses.under(Reason("rule", node, f"{problem.graph.nodes[node].op} {node!r} has the rule {written}", rule.text))
-    offered = _offered(bound, problem)
-    for axis, size in enumerate(sizes):
-        clauses.exactly_one([clauses.symbol("row", node, axis, k) for k in (offered if size > 1 else [0])])
-    for axis, size in enumerate(sizes):
-        for k in offered if size > 1 else [0]:
-            _imply(clauses, problem, node, axis, k, bound.rows[k])
-    _one_placement(clauses, problem, node)
-    _add_divisibility(clauses, problem, node, offered)
-    _add_kinds(clauses, problem, node)
 
+    def __init__(self, clauses: Clauses, problem: Problem) -> None:
+        self.clauses, self.problem = clauses, problem
+        self._known: dict[int, _Facts] = {}
 
-def _offered(bound: BoundRule, problem: Problem) -> list[int]:
-    """Return the rows whose partial kinds are those of the graph."""
-    return [
-        k
-        for k, row in enumerate(bound.rows)
-        if all(not isinstance(p, Partial) or p.kind in problem.kinds for p in row.operands + row.results)
-    ]
+    def add(self, node: str, places: Sequence[tuple[Place, str]]) -> None:
+        """Add the rows of one op, and what they say about some of its uses and results.
 
+        Parameters
+        ----------
+        node : str
+        places : sequence of (Place, str)
+            ``("needed", node, slot)`` or ``("made", tensor)``, those that something else speaks of, and their tensors.
+        """
+        clauses = self.clauses
+        op, facts = self.problem.graph.nodes[node].op, self._facts(self.problem.bound[node])
+        self._lie_in_one_way(places)
+        clauses.under(Reason("rule", node, f"{op} {node!r} has the rule {facts.rule}", facts.source))
+        for axis, rows in enumerate(facts.offered):
+            clauses.exactly_one([clauses.symbol("row", node, axis, k) for k in rows])
+        for place, tensor in places:
+            self._imply(node, place, tensor, facts)
+        for why, source, clashes in facts.indivisible:
+            clauses.under(Reason("divisibility", node, f"{op} {node!r} has {why}", source))
+            self._forbid(node, clashes)
+        if facts.two_kinds:
+            clauses.under(Reason("kinds", node, f"no tensor of {op} {node!r} may carry two partial kinds"))
+            self._forbid(node, facts.two_kinds)
 
-def _imply(clauses: Clauses, problem: Problem, node: str, axis: int, k: int, row: Row) -> None:
-    chosen = negation(clauses.symbol("row", node, axis, k))
-    for slot, placement in enumerate(row.operands):
-        if placement is not None:
-            clauses.clause(chosen, clauses.symbol("needed", node, slot, axis, placement))
-    for tensor, placement in zip(problem.graph.nodes[node].results, row.results, strict=True):
-        clauses.clause(chosen, clauses.symbol("made", tensor, axis, placement))
-    if row.cut is not None:
-        clauses.clause(chosen, clauses.symbol("cut", node, axis, *row.cut))
+    def _lie_in_one_way(self, places: Sequence[tuple[Place, str]]) -> None:
+        """Let each place have one placement per mesh axis at most, whatever rule there is."""
+        clauses, problem = self.clauses, self.problem
+        clauses.always()
+        for place, tensor in places:
+            options = placements(problem.parts(tensor), problem.kinds)
+            for axis, size in enumerate(problem.mesh.sizes):
+                if size > 1:
+                    clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
 
+    def _imply(self, node: str, place: Place, tensor: str, facts: _Facts) -> None:
+        """Let the rows say how a use or a result lies."""
+        clauses, problem = self.clauses, self.problem
+        slot = problem.graph.tensors[tensor].slot if place[0] == "made" else int(str(place[2]))
+        for axis, size in enumerate(problem.mesh.sizes):
+            if size == 1:
+                continue
+            said: set[Placement] = set()
+            for k in facts.offered[axis]:
+                row = problem.bound[node].rows[k]
+                placement = row.results[slot] if place[0] == "made" else row.operands[slot]
+                assert placement is not None  # an absent operand is no use
+                said.add(placement)
+                clauses.clause(negation(clauses.known("row", node, axis, k)), clauses.known(*place, axis, placement))
+            for label in placements(problem.parts(tensor), problem.kinds):
+                if label not in said:
+                    clauses.clause(negation(clauses.known(*place, axis, label)))
 
-def _one_placement(clauses: Clauses, problem: Problem, node: str) -> None:
-    """Demand one placement per mesh axis of each result and use."""
-    bound = problem.bound[node]
-    columns: list[tuple[Place, list[Placement | None]]] = [
-        (("needed", node, slot), [row.operands[slot] for row in bound.rows]) for slot in range(len(bound.operands))
-    ]
-    for slot, tensor in enumerate(problem.graph.nodes[node].results):
-        columns.append((("made", tensor), [row.results[slot] for row in bound.rows]))
-    for place, placements in columns:
-        for axis in range(len(problem.mesh.sizes)):
-            literals = [clauses.known(*place, axis, p) for p in dict.fromkeys(placements)]
-            clauses.at_most_one([literal for literal in literals if literal != "false"])
+    def _forbid(self, node: str, clashes: Sequence[Picked]) -> None:
+        for picked in clashes:
+            self.clauses.clause(*(negation(self.clauses.known("row", node, axis, k)) for axis, k in picked))
 
-
-def _add_divisibility(clauses: Clauses, problem: Problem, node: str, offered: list[int]) -> None:
-    bound, sizes = problem.bound[node], problem.mesh.sizes
-    cuts: dict[str, dict[int, Row]] = {}
-    for k in offered:
-        row = bound.rows[k]
-        if row.cut is not None:
-            cuts.setdefault(row.cut[0], {}).setdefault(row.cut[1], row)
-    for factor, by_part in cuts.items():
-        for clash in _indivisible(bound, factor, list(by_part), sizes):
-            axes = " times ".join(f"{problem.mesh.axes[axis]}={sizes[axis]}" for axis, _ in clash)
-            size = bound.factors[factor].size
-            text = f"{factor} of {node!r}, of size {size}, cannot be cut by {axes}"
-            if any(part for _, part in clash):
-                text += f" on its parts {bound.factors[factor].parts}"
-            clauses.under(Reason("divisibility", node, text, f"{factor}={size}"))
-            clauses.clause(*(negation(clauses.symbol("cut", node, axis, factor, part)) for axis, part in clash))
+    def _facts(self, bound: BoundRule) -> _Facts:
+        if id(bound) not in self._known:
+            problem = self.problem
+            rows = problem.offered(bound)
+            self._known[id(bound)] = _Facts(
+                "; ".join([bound.rule.text, *bound.rule.clauses()]),
+                bound.rule.text,
+                tuple(rows if size > 1 else (0,) for size in problem.mesh.sizes),
+                tuple(_indivisible(bound, rows, problem)),
+                tuple(_two_kinds(bound, rows, problem)),
+            )
+        return self._known[id(bound)]
 
 
 def _indivisible(
-    bound: BoundRule, factor: str, parts: list[int], sizes: tuple[int, ...]
-) -> Iterator[list[tuple[int, int]]]:
+    bound: BoundRule, offered: Sequence[int], problem: Problem
+) -> Iterator[tuple[str, str, tuple[Picked, ...]]]:
+    """Yield what some mesh axes cannot cut together: why, the factor, and the rows that would."""
+    cutting: dict[str, dict[int, list[int]]] = {}
+    for k in offered:
+        if (cut := bound.rows[k].cut) is not None:
+            cutting.setdefault(cut[0], {}).setdefault(cut[1], []).append(k)
+    for factor, by_part in cutting.items():
+        size, parts = bound.factors[factor].size, bound.factors[factor].parts
+        for clash in _clashes(bound, factor, sorted(by_part), problem.mesh.sizes):
+            axes = " times ".join(f"{problem.mesh.axes[axis]}={problem.mesh.sizes[axis]}" for axis, _ in clash)
+            why = f"a factor {factor} of size {size} that cannot be cut by {axes}"
+            if len(parts) > 1:
+                on = " and ".join(str(part) for part in dict.fromkeys(part for _, part in clash))
+                why += f" on part {on} of its parts {parts}"
+            rows = product(*([(axis, k) for k in by_part[part]] for axis, part in clash))
+            yield why, f"{factor}={size}", tuple(rows)
+
+
+def _clashes(
+    bound: BoundRule, factor: str, parts: Sequence[int], sizes: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], ...]]:
     """Yield the smallest sets of (mesh axis, part) that cannot cut a factor together."""
-    found: list[set[tuple[int, int]]] = []
+    found: list[frozenset[tuple[int, int]]] = []
     axes = [axis for axis, size in enumerate(sizes) if size > 1]
     for count in range(1, len(axes) + 1):
         for chosen in combinations(axes, count):
             for picked in product(parts, repeat=count):
-                clash = set(zip(chosen, picked, strict=True))
-                if any(known <= clash for known in found):
+                clash = tuple(zip(chosen, picked, strict=True))
+                if any(known <= set(clash) for known in found):
                     continue
                 rows = [Row((), (), "", cut=(factor, part)) for part in picked]
                 if not composes(bound, rows, [sizes[axis] for axis in chosen]):
-                    found.append(clash)
-                    yield sorted(clash)
+                    found.append(frozenset(clash))
+                    yield clash
 
 
-def _add_kinds(clauses: Clauses, problem: Problem, node: str) -> None:
-    """Demand one partial kind per tensor over all mesh axes (law 7)."""
-    kinds = [Partial(kind) for kind in problem.kinds]
-    clashing = [(a, b) for a in kinds for b in kinds if not one_kind([a, b])]
-    if not clashing:
-        return
-    clauses.under(Reason("kinds", node, f"no tensor of {node!r} carries two partial kinds"))
-    places: list[Place] = [("needed", node, slot) for slot in range(len(problem.bound[node].operands))]
-    places += [("made", tensor) for tensor in problem.graph.nodes[node].results]
-    for place in places:
-        for first, second in combinations(range(len(problem.mesh.sizes)), 2):
-            for a, b in clashing:
-                one, other = clauses.known(*place, first, a), clauses.known(*place, second, b)
-                if "false" not in (one, other):
-                    clauses.clause(negation(one), negation(other))
+def _two_kinds(bound: BoundRule, offered: Sequence[int], problem: Problem) -> Iterator[Picked]:
+    """Yield the pairs of rows that give a tensor two partial kinds (law 7)."""
+    axes = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
+    placed = {k: bound.rows[k].operands + bound.rows[k].results for k in offered}
+    pairs = [
+        (a, b)
+        for a, b in product(offered, repeat=2)
+        if not all(one_kind(column) for column in zip(placed[a], placed[b], strict=True))
+    ]
+    for first, second in combinations(axes, 2):
+        yield from (((first, a), (second, b)) for a, b in pairs)

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from solver.constraints.layouts import Place, free_layout, one_part_each, whole_layouts
+from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason
-from solver.constraints.reshard import demand_equal
-from solver.constraints.variables import FALSE, Clauses
-from solver.problem import Pin, Problem
 
 
-def add_pins(clauses: Clauses, problem: Problem) -> None:
+def add_pins(layouts: Layouts) -> None:
     """Demand every pin; a pin on a mesh axis of size 1 is met already.
 
     Parameters
     ----------
-    clauses : Clauses
-        The placements of held and needed must be there already.
-    problem : Problem
+    layouts : Layouts
+        The placements of held, and of needed where a use is pinned, must be written already.
     """
-    uses = {use.name: use for node in problem.graph.nodes for use in problem.graph.operand_uses(node)}
+    clauses, problem = layouts.clauses, layouts.problem
     for subject, pins in problem.pins_on.items():
-        if subject in problem.graph.tensors:
-            place: Place = ("held", subject)
-        else:
-            use = uses[subject]
-            place = ("needed", use.op, use.slot)
-            if not one_part_each(problem, use.tensor):
-                place = _asked(clauses, problem, use.tensor, place)
-        for pin in pins:
-            if problem.mesh.sizes[pin.axis] > 1:
-                _demand(clauses, problem, pin, place)
+        wishes = [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1]
+        place = _place(layouts, subject) if wishes else ()
+        for pin in wishes:
+            text = f"{subject!r} is pinned to {pin.placement} on {problem.mesh.axes[pin.axis]}"
+            clauses.under(Reason("pin", subject, text, pin.source))
+            clauses.clause(clauses.known(*place, pin.axis, pin.placement))
 
 
-def _demand(clauses: Clauses, problem: Problem, pin: Pin, place: Place) -> None:
-    axis = problem.mesh.axes[pin.axis]
-    text = f"{pin.subject!r} is pinned to {pin.placement} on {axis}"
-    clauses.under(Reason("pin", pin.subject, text, pin.source))
-    clauses.clause(clauses.known(*place, pin.axis, pin.placement))
-
-
-def _asked(clauses: Clauses, problem: Problem, tensor: str, needed: Place) -> Place:
-    """Let a use be written in any legal way; equal layouts of one dim on parts have several."""
-    asked: Place = ("asked", *needed[1:])
-    clauses.always()
-    free_layout(clauses, problem, tensor, asked)
-    at_needed = whole_layouts(clauses, problem, tensor, needed)
-    at_asked = whole_layouts(clauses, problem, tensor, asked)
-    for layout in {**at_needed, **at_asked}:
-        demand_equal(clauses, at_needed.get(layout, FALSE), at_asked.get(layout, FALSE))
+def _place(layouts: Layouts, subject: str) -> Place:
+    """Return the place that a pin speaks of; a use on parts may be written in any legal way."""
+    problem = layouts.problem
+    if subject in problem.graph.tensors:
+        return "held", subject
+    use = problem.use_named[subject]
+    needed: Place = ("needed", use.op, use.slot)
+    if problem.one_way(use.tensor):
+        return needed
+    asked: Place = ("asked", use.op, use.slot)
+    layouts.free(use.tensor, asked)
+    layouts.clauses.always()
+    layouts.lead(use.tensor, asked, needed, {layout: frozenset({layout}) for layout in problem.layouts(use.tensor)})
     return asked

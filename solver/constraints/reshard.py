@@ -2,100 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import numpy as np
 
-from ops.placement import Layout
 from solver.choice import table
-from solver.constraints.layouts import Place, labels, one_part_each, whole_layouts
+from solver.constraints.layouts import Layouts, Place, Reach
 from solver.constraints.reason import Reason
-from solver.constraints.variables import FALSE, Clauses, negation
-from solver.cost.reshard import INF
+from solver.constraints.variables import FALSE, negation
+from solver.cost.reshard import INF, ReshardTable
+from solver.layout import placements
 from solver.problem import Problem
 
-
-def add_communication(clauses: Clauses, problem: Problem) -> None:
-    """Add what ``communication="none"`` or ``"frozen"`` demands of every tensor; ``"any"`` demands nothing.
-
-    Parameters
-    ----------
-    clauses : Clauses
-        The placements of made, held and needed must be there already.
-    problem : Problem
-    """
-    if problem.communication == "any":
-        return
-    text = {
-        "none": 'communication="none" lets no byte leave a device',
-        "frozen": 'communication="frozen" keeps every tensor in one layout for its producer and all its uses',
-    }[problem.communication]
-    clauses.under(Reason("communication", "", text, f'communication="{problem.communication}"'))
-    for tensor in problem.graph.tensors:
-        if problem.communication == "frozen":
-            _freeze(clauses, problem, tensor)
-        else:
-            _local_only(clauses, problem, tensor)
+_TEXT = {
+    "none": 'communication="none" lets no byte leave a device',
+    "frozen": 'communication="frozen" keeps every tensor in one layout for its producer and all its uses',
+}
 
 
-def _source(problem: Problem, tensor: str) -> Place:
+def source_of(problem: Problem, tensor: str) -> Place:
+    """Return the place where a tensor comes to be."""
     return ("made", tensor) if problem.graph.tensors[tensor].producer is not None else ("held", tensor)
 
 
-def _targets(problem: Problem, tensor: str) -> list[Place]:
+def targets_of(problem: Problem, tensor: str) -> list[Place]:
+    """Return the places that a tensor has to reach from there."""
     needed: list[Place] = [("needed", use.op, use.slot) for use in problem.uses[tensor]]
     pinned = tensor in problem.pins_on and problem.graph.tensors[tensor].producer is not None
     return [*needed, ("held", tensor)] if pinned else needed
 
 
-def _freeze(clauses: Clauses, problem: Problem, tensor: str) -> None:
-    source = _source(problem, tensor)
-    for target in _targets(problem, tensor):
-        if one_part_each(problem, tensor):
-            _equal_placements(clauses, problem, tensor, source, target)
-        else:
-            at_source = whole_layouts(clauses, problem, tensor, source)
-            at_target = whole_layouts(clauses, problem, tensor, target)
-            for layout in {**at_source, **at_target}:
-                demand_equal(clauses, at_source.get(layout, FALSE), at_target.get(layout, FALSE))
-    if tensor in problem.graph.outputs:
-        _restrict(clauses, problem, tensor, source, problem.delivered(tensor))
+class Communication:
+    """Writes what ``communication="none"`` or ``"frozen"`` demands of every tensor; ``"any"`` demands nothing.
 
-
-def _equal_placements(clauses: Clauses, problem: Problem, tensor: str, source: Place, target: Place) -> None:
-    for axis in range(len(problem.mesh.sizes)):
-        for label in labels(problem, tensor):
-            demand_equal(clauses, clauses.known(*source, axis, label), clauses.known(*target, axis, label))
-
-
-def demand_equal(clauses: Clauses, first: str, second: str) -> None:
-    """Demand that two literals agree."""
-    if first != second:
-        clauses.clause(negation(first), second)
-        clauses.clause(first, negation(second))
-
-
-def _local_only(clauses: Clauses, problem: Problem, tensor: str) -> None:
-    """Demand that what is needed can be reached from what was made by moves that send nothing.
-
-    A copy changes nothing here: what is reachable through it is reachable from what was made.
+    Parameters
+    ----------
+    layouts : Layouts
+        The placements of made, held and needed must be written already.
     """
-    prices = table(problem, tensor)
-    source = _source(problem, tensor)
-    targets = _targets(problem, tensor)
-    at_source = whole_layouts(clauses, problem, tensor, source)
-    reachable = {
-        layout: {prices.layouts[n] for n in (prices.time[prices.index[layout]] < INF).nonzero()[0]}
-        for layout in at_source
-    }
-    for target in targets:
-        at_target = whole_layouts(clauses, problem, tensor, target)
-        for layout, literal in at_source.items():
-            clauses.clause(negation(literal), *(at_target[n] for n in at_target if n in reachable[layout]))
-    if tensor in problem.graph.outputs:
-        delivered = set(problem.delivered(tensor))
-        _restrict(clauses, problem, tensor, source, [layout for layout in at_source if reachable[layout] & delivered])
 
+    def __init__(self, layouts: Layouts) -> None:
+        self.layouts, self.clauses, self.problem = layouts, layouts.clauses, layouts.problem
+        self._reached: dict[int, tuple[ReshardTable, Reach]] = {}
 
-def _restrict(clauses: Clauses, problem: Problem, tensor: str, place: Place, allowed: Collection[Layout]) -> None:
-    for layout, literal in whole_layouts(clauses, problem, tensor, place).items():
-        if layout not in allowed:
-            clauses.clause(negation(literal))
+    def add(self) -> None:
+        """Write it, all under one reason."""
+        wish = self.problem.communication
+        if wish == "any":
+            return
+        self.clauses.under(Reason("communication", "", _TEXT[wish], f'communication="{wish}"'))
+        for tensor in self.problem.graph.tensors:
+            if wish == "frozen":
+                self._freeze(tensor)
+            else:
+                self._keep_local(tensor)
+
+    def _freeze(self, tensor: str) -> None:
+        problem = self.problem
+        source = source_of(problem, tensor)
+        for target in targets_of(problem, tensor):
+            if problem.one_way(tensor):
+                self._same_placements(tensor, source, target)
+            else:
+                self.layouts.lead(
+                    tensor, source, target, {layout: frozenset({layout}) for layout in problem.layouts(tensor)}
+                )
+        if tensor in problem.graph.outputs:
+            self.layouts.only(tensor, source, lambda axis, label: problem.may_deliver(tensor, axis, label))
+
+    def _same_placements(self, tensor: str, source: Place, target: Place) -> None:
+        known, problem = self.clauses.known, self.problem
+        for axis, size in enumerate(problem.mesh.sizes):
+            for label in placements(problem.parts(tensor), problem.kinds) if size > 1 else ():
+                here, there = known(*source, axis, label), known(*target, axis, label)
+                if here != FALSE:
+                    self.clauses.clause(negation(here), there)
+
+    def _keep_local(self, tensor: str) -> None:
+        """Demand that what is needed can be reached from what was made by moves that send nothing.
+
+        A copy changes nothing here: what is reachable through it is reachable from what was made.
+        """
+        problem = self.problem
+        source, reach = source_of(problem, tensor), self._local_reach(tensor)
+        for target in targets_of(problem, tensor):
+            self.layouts.lead(tensor, source, target, reach)
+        if tensor in problem.graph.outputs:
+            delivered = frozenset(problem.delivered(tensor))
+            for layout, ways in self.layouts.ways(tensor, source).items():
+                if not reach[layout] & delivered:
+                    for way in ways:
+                        self.clauses.clause(*map(negation, way))
+
+    def _local_reach(self, tensor: str) -> Reach:
+        """Return per layout of a tensor those that moves which send nothing lead to."""
+        prices = table(self.problem, tensor)
+        if id(prices) not in self._reached:
+            near = prices.time < INF
+            reach = {
+                layout: frozenset(prices.layouts[n] for n in np.flatnonzero(near[i]))
+                for i, layout in enumerate(prices.layouts)
+            }
+            self._reached[id(prices)] = prices, reach
+        return self._reached[id(prices)][1]

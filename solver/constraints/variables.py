@@ -11,28 +11,40 @@ from solver.constraints.reason import Reason
 Literal = str
 """A symbol, or ``(not symbol)``."""
 FALSE: Literal = "false"
+BIG = 2**31
+"""Z3 5.4.1 truncates pble weights from here on silently (a test pins this)."""
 _FEW = 6
 
 
 class Clauses:
     """SMT-LIB text that grows; symbols are generated, a person's names never reach Z3.
 
-    Printing text and handing it over in one go is ten times faster than building expressions one by one.
+    Printing text and handing it over in one go is ten times faster than building expressions one by one. A name may be
+    declared once, so text is handed over in pieces, each piece once.
+
+    Parameters
+    ----------
+    prefix : str, optional
+        What symbols begin with: two texts for one solver need two prefixes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "v") -> None:
         self.reasons: list[Reason] = []
-        self._symbols: dict[Hashable, str] = {}
+        self._prefix = prefix
+        self._symbols: dict[Hashable, Literal] = {}
+        self._facts: dict[Literal, Any] = {}
         self._lines: list[str] = []
         self._guard: str | None = None
 
     def symbol(self, *fact: Hashable) -> Literal:
         """Return the Boolean that stands for a fact; it is declared at first use."""
-        if fact not in self._symbols:
-            name = f"v{len(self._symbols)}"
-            self._symbols[fact] = name
-            self._lines.append(f"(declare-const {name} Bool)")
-        return self._symbols[fact]
+        known = self._symbols.get(fact)
+        if known is None:
+            known = f"{self._prefix}{len(self._symbols)}"
+            self._symbols[fact] = known
+            self._facts[known] = fact
+            self._lines.append(f"(declare-const {known} Bool)")
+        return known
 
     def known(self, *fact: Hashable) -> Literal:
         """Return the Boolean of a fact, or false where nothing can make it true."""
@@ -40,9 +52,10 @@ class Clauses:
 
     def under(self, reason: Reason) -> None:
         """Put the clauses that follow under a reason."""
-        self._guard = f"r{len(self.reasons)}"
+        guard = f"r{len(self.reasons)}"
+        self._guard = negation(guard)
         self.reasons.append(reason)
-        self._lines.append(f"(declare-const {self._guard} Bool)")
+        self._lines.append(f"(declare-const {guard} Bool)")
 
     def always(self) -> None:
         """Put the clauses that follow under no reason: they define, they do not demand."""
@@ -50,11 +63,10 @@ class Clauses:
 
     def clause(self, *literals: Literal) -> None:
         """Demand that one of some literals holds."""
-        self.demand(literals[0] if len(literals) == 1 else f"(or {' '.join(literals)})" if literals else FALSE)
-
-    def demand(self, formula: str) -> None:
-        """Demand a formula, under the current reason."""
-        self._lines.append(f"(assert (=> {self._guard} {formula}))" if self._guard else f"(assert {formula})")
+        options = literals if self._guard is None else (self._guard, *literals)
+        self._lines.append(
+            f"(assert (or {' '.join(options)}))" if len(options) > 1 else f"(assert {options[0] if options else FALSE})"
+        )
 
     def at_most_one(self, literals: Sequence[Literal]) -> None:
         """Demand that no two of some literals hold."""
@@ -62,28 +74,38 @@ class Clauses:
             for first, second in combinations(literals, 2):
                 self.clause(negation(first), negation(second))
         else:
-            self.demand(f"((_ at-most 1) {' '.join(literals)})")
+            self.clause(f"((_ at-most 1) {' '.join(literals)})")
 
     def exactly_one(self, literals: Sequence[Literal]) -> None:
         """Demand that one of some literals holds and no two do."""
         self.clause(*literals)
         self.at_most_one(literals)
 
-    def weighted_at_most(self, terms: Sequence[tuple[int, Literal]], limit: int) -> None:
-        """Demand that the weights of the true literals sum to at most a limit; all stay far below 2^31 (see `BIG`)."""
-        heavy = [literal for weight, literal in terms if weight > limit]
-        light = [(weight, literal) for weight, literal in terms if 0 < weight <= limit]
-        for literal in heavy:
-            self.clause(negation(literal))
-        if sum(weight for weight, _ in light) > limit:
-            if limit >= BIG:
-                raise ValueError(f"Z3 cuts weights of {BIG} and more without a word: {limit} is too large")
-            weights = " ".join(str(weight) for weight, _ in light)
-            self.demand(f"((_ pble {limit} {weights}) {' '.join(literal for _, literal in light)})")
+    def weighted_at_most(self, terms: Iterable[tuple[int, Literal]], limit: int) -> None:
+        """Demand that the weights of the true literals sum to at most a limit.
 
-    def text(self) -> str:
-        """Return the model as SMT-LIB."""
-        return "\n".join(self._lines)
+        Raises
+        ------
+        ValueError
+            Where Z3 would cut the limit short; weights beyond the limit never reach it.
+        """
+        if limit >= BIG:
+            raise ValueError(f"Z3 cuts weights of {BIG} and more without a word: {limit} is too large")
+        light: list[tuple[int, Literal]] = []
+        for weight, literal in terms:
+            if weight > limit:
+                self.clause(negation(literal))
+            elif weight > 0:
+                light.append((weight, literal))
+        if sum(weight for weight, _ in light) > limit:
+            weights = " ".join(str(weight) for weight, _ in light)
+            self.clause(f"((_ pble {limit} {weights}) {' '.join(literal for _, literal in light)})")
+
+    def take(self) -> str:
+        """Return the SMT-LIB text since the last call."""
+        text = "\n".join(self._lines)
+        self._lines.clear()
+        return text
 
     def guards(self) -> list[str]:
         """Return the assumption literal of each reason, in order."""
@@ -91,14 +113,9 @@ class Clauses:
 
     def facts(self, true: Iterable[str]) -> set[Any]:
         """Return the facts whose symbols are among the given ones."""
-        names = set(true)
-        return {fact for fact, name in self._symbols.items() if name in names}
-
-
-BIG = 2**31
-"""Z3 5.4.1 truncates pble weights from here on silently (a test pins this)."""
+        return {self._facts[name] for name in true if name in self._facts}
 
 
 def negation(literal: Literal) -> Literal:
-    """Return the literal that holds when the given one does not."""
+    """Return the literal that holds when the given symbol does not."""
     return f"(not {literal})"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from solver.constraints.check import Checker
 from solver.constraints.reason import Reason
-from solver.constraints.variables import Clauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,13 @@ class Core:
     minimal: bool
 
 
-def find_core(clauses: Clauses, checker: Checker, first: tuple[int, ...], seconds: float = 10.0) -> Core:
+def find_core(checker: Checker, first: tuple[int, ...], seconds: float = 10.0) -> Core:
     """Shrink a core by deletion: first over what the person chose, with all rules hard, then over the rules.
 
     Parameters
     ----------
-    clauses : Clauses
     checker : Checker
+        Holds the whole-graph model.
     first : tuple of int
         A core to start from.
     seconds : float, optional
@@ -51,16 +50,17 @@ def find_core(clauses: Clauses, checker: Checker, first: tuple[int, ...], second
     (clause-set refinement, Marques-Silva and Lynce, SAT 2011).
     """
     deadline = time.monotonic() + seconds
-    rules = {i for i, reason in enumerate(clauses.reasons) if not reason.chosen}
+    reasons = checker.clauses.reasons
+    rules = {i for i, reason in enumerate(reasons) if not reason.chosen}
     chosen, minimal = _shrink(checker, [i for i in first if i not in rules], rules, deadline)
     answer = checker.check([*chosen, *rules], max(0.001, deadline - time.monotonic()))
     support = [i for i in (answer.core if answer.status == "unsat" else first) if i in rules]
     support, _ = _shrink(checker, support, set(chosen), deadline)
-    return Core(tuple(clauses.reasons[i] for i in chosen), tuple(clauses.reasons[i] for i in support), minimal)
+    return Core(tuple(reasons[i] for i in chosen), tuple(reasons[i] for i in support), minimal)
 
 
 def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: float) -> tuple[list[int], bool]:
-    """Return an unsatisfiable part of the members, with the hard ones, and whether each of it is proved to be needed."""
+    """Return an unsatisfiable part of the members, with the hard ones, and whether all of it is proved to be needed."""
     kept: list[int] = []
     waiting = list(members)
     proved = True
@@ -68,7 +68,7 @@ def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: floa
         candidate = waiting.pop(0)
         left = deadline - time.monotonic()
         if left <= 0:
-            return kept + [candidate, *waiting], False
+            return [*kept, candidate, *waiting], False
         answer = checker.check([*kept, *waiting, *hard], left)
         if answer.status == "unsat":
             waiting = [member for member in waiting if member in answer.core]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.bind import BoundRule, composes
-from ops.placement import Layout, Partial, Placement
+from ops.placement import Layout, Placement
 from solver.cost.compute import compute_times
 from solver.graph import Node
 from solver.problem import Problem
@@ -97,11 +97,10 @@ class JointTable:
 def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
     """Enumerate the rows that compose, mesh axis by mesh axis; mesh axes of size 1 take row 0."""
     sizes = problem.mesh.sizes
-    kinds = set(problem.kinds)
-    offered = [i for i, row in enumerate(bound.rows) if _kinds_of(row.operands + row.results) <= kinds]
+    offered = problem.offered(bound)
     prefixes: list[tuple[int, ...]] = [()]
     for depth, size in enumerate(sizes, 1):
-        rows = offered if size > 1 else [0]
+        rows = offered if size > 1 else (0,)
         prefixes = [
             (*prefix, row)
             for prefix in prefixes
@@ -109,7 +108,3 @@ def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
             if row == 0 or composes(bound, [bound.rows[i] for i in (*prefix, row)], sizes[:depth])
         ]
     return prefixes
-
-
-def _kinds_of(placements: tuple[Placement | None, ...]) -> set[str]:
-    return {placement.kind for placement in placements if isinstance(placement, Partial)}

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ops.placement import Layout
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
-from solver.constraints.layouts import Place, whole_layouts
-from solver.constraints.model import read_choice, whole_graph
-from solver.constraints.variables import FALSE, Clauses, negation
+from solver.constraints.layouts import Layouts
+from solver.constraints.model import read_choice
+from solver.constraints.variables import Clauses, Literal, negation
 from solver.search.branch import Leaf, Result, Tree
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
-from solver.search.network import INF, BoolArray, Domains, arc_consistency
+from solver.search.network import INF, Domains, IdArray, arc_consistency
 from solver.search.reduce import Reduced, reduced
 
-WEIGHT = 1000
-"""Reduced costs reach Z3 as whole thousandths of what may be spent, rounded down: `unsat` stays true."""
+WEIGHTS = 1000, 1_000_000
+"""Reduced costs reach Z3 as whole thousandths of what may be spent, rounded down, so that `unsat` stays true; where
+an answer turns out to be no cheaper, as millionths."""
 MOST_PAIRS = 50_000
 """With more priced pairs than this Z3 is not asked whether there is anything better."""
+CONFIRMING = 1.0
+"""Seconds that Z3 gets to confirm a plan, however little time is left."""
+
+
+class ContradictionError(RuntimeError):
+    """The two ways in which a problem is written, the network and the Z3 model, contradict each other: a bug."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,57 +40,81 @@ class Decision:
     Parameters
     ----------
     choice : Choice
-        A model of the whole graph.
     cost : int
         Its price in picoseconds, computed anew from the choice.
     bound : int
         What every plan costs at least by Z3's word; 0 where it was not asked, or did not answer in time.
+    confirmed : bool
+        Whether the choice is a model of the whole graph; else Z3 had no time to say.
     """
 
     choice: Choice
     cost: int
     bound: int
+    confirmed: bool
 
 
-def decide(built: Built, found: Result, seconds: float) -> Decision:
-    """Let Z3 confirm the best assignment, and where the bound is below it look for anything better.
+def decide(built: Built, found: Result, checker: Checker, seconds: float, gap: float = 0.0) -> Decision:
+    """Let Z3 look for anything cheaper where the bound is open, and confirm the best assignment.
 
     Parameters
     ----------
     built : Built
     found : Result
         With an assignment.
+    checker : Checker
+        Holds the whole-graph model.
     seconds : float
         How long Z3 may think in all.
+    gap : float, optional
+        The fraction of the cost by which the bound may stay below it.
 
     Returns
     -------
     Decision
+        Ctrl-C ends it early, with what is known by then.
 
     Raises
     ------
-    RuntimeError
-        Where the assignment is no model of the whole graph: the two ways to write the problem contradict each other.
+    ContradictionError
+        Where the assignment is no model of the whole graph.
     """
     deadline = time.monotonic() + seconds
     assert found.assignment is not None
     best = _Best(built, found.assignment)
-    bound = 0
-    if found.bound < best.cost:
-        bound = _look_for_better(built, found.tree, best, deadline)
-    clauses = whole_graph(built.problem)
-    fixed = tuple(
-        _only(len(variable), value) for variable, value in zip(built.network.variables, best.assignment, strict=True)
-    )
-    _Values(built, clauses, fixed)
-    verdict = Checker(clauses).check()
-    if verdict.status != "sat":
-        raise RuntimeError(f"the best plan found is no model of the whole graph: Z3 says {verdict.status}")
-    choice = built.choice(best.assignment)
-    modelled = read_choice(clauses, built.problem, verdict.true)
-    if dict(modelled.rows) != dict(choice.rows) or dict(modelled.stored) != dict(choice.stored):
-        raise RuntimeError("Z3's model of the best plan differs from it")
-    return Decision(choice, best.cost, bound)
+    bound, confirmed = 0, False
+    with contextlib.suppress(KeyboardInterrupt):
+        if best.cost - found.bound > gap * best.cost:
+            bound = _look_for_better(built, found.tree, best, checker, deadline)
+    with contextlib.suppress(KeyboardInterrupt):
+        confirmed = _confirm(built, best.assignment, checker, max(CONFIRMING, deadline - time.monotonic()))
+    return Decision(built.choice(best.assignment), best.cost, bound, confirmed)
+
+
+def _confirm(built: Built, assignment: tuple[int, ...], checker: Checker, seconds: float) -> bool:
+    """Fix every row and every layout in the whole-graph model, and ask whether it still holds."""
+    problem, clauses = built.problem, checker.clauses
+    plan = Evaluation(problem, built.choice(assignment))
+    layouts = Layouts(clauses, problem)
+    with checker.scope() as fixed:
+        for node, rows in plan.choice.rows.items():
+            for axis, row in enumerate(rows):
+                fixed.clause(clauses.known("row", node, axis, row))
+        for tensor, fact in problem.graph.tensors.items():
+            if fact.producer is None:
+                fixed.clause(layouts.at(tensor, ("held", tensor), plan.made(tensor)))
+            elif tensor in problem.pins_on:
+                fixed.clause(layouts.at(tensor, ("held", tensor), plan.held(tensor)))
+        checker.add(fixed)
+        verdict = checker.check(seconds=seconds)
+    if verdict.status == "unsat":
+        raise ContradictionError("the best plan found is no model of the whole graph")
+    if verdict.status == "unknown":
+        return False
+    modelled = read_choice(clauses, problem, verdict.true)
+    if dict(modelled.rows) != dict(plan.choice.rows) or dict(modelled.stored) != dict(plan.choice.stored):
+        raise ContradictionError("Z3's model of the best plan differs from it")
+    return True
 
 
 class _Best:
@@ -102,12 +133,11 @@ class _Best:
         return True
 
 
-def _look_for_better(built: Built, tree: Tree, best: _Best, deadline: float) -> int:
+def _look_for_better(built: Built, tree: Tree, best: _Best, checker: Checker, deadline: float) -> int:
     """Ask leaf by leaf for a cheaper plan; return the bound that Z3's answers prove."""
     proved = INF
     for leaf, domains in _leaves(built, tree):
-        bound = _ask(built, leaf, domains, best, deadline)
-        proved = min(proved, bound)
+        proved = min(proved, _ask(built, leaf, domains, best, checker, deadline))
     return min(proved, best.cost)
 
 
@@ -129,83 +159,71 @@ def _leaves(built: Built, tree: Tree) -> Iterator[tuple[Leaf, Domains]]:
             )
 
 
-def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, deadline: float) -> int:
+def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Checker, deadline: float) -> int:
     """Ask for anything cheaper than the best on one leaf, again after each answer; return what is proved there."""
     assert leaf.messages is not None
-    while True:
-        rest = reduced(built.network, leaf.messages, domains)
+    rest = reduced(built.network, leaf.messages, domains)
+    proved = -(-rest.units >> SCALE_BITS)
+    precision = 0
+    while time.monotonic() < deadline:
         spend = ((best.cost - 1) << SCALE_BITS) - rest.units
         if spend < 0:
             return best.cost
         kept = rest.prune(spend)
-        if any(not mask.any() for mask in kept):
+        if not all(mask.any() for mask in kept):
             return best.cost
-        clauses = whole_graph(built.problem)
-        values = _Values(built, clauses, kept)
-        weights = values.weights(rest, spend)
-        if weights is None:
-            return -(-rest.units >> SCALE_BITS)
-        clauses.always()
-        clauses.weighted_at_most(weights, WEIGHT)
-        verdict = Checker(clauses).check(seconds=max(0.001, deadline - time.monotonic()))
+        with checker.scope() as clauses:
+            values = _Values(built, checker.clauses, clauses, kept)
+            if not values.limit(rest, spend, WEIGHTS[precision]):
+                return proved
+            checker.add(clauses)
+            verdict = checker.check(seconds=max(0.001, deadline - time.monotonic()))
         if verdict.status == "unsat":
             return best.cost
-        if verdict.status == "unknown" or not best.offer(values.read(verdict.true)):
-            return -(-rest.units >> SCALE_BITS)
-
-
-def _only(count: int, value: int) -> BoolArray:
-    mask = np.zeros(count, np.bool_)
-    mask[value] = True
-    return mask
+        if verdict.status == "unknown":
+            return proved
+        if not best.offer(values.read(verdict.true)):
+            precision += 1
+            if precision == len(WEIGHTS):
+                return proved
+    return proved
 
 
 class _Values:
-    """The values of the cost network as Booleans of the whole-graph model, those that are left."""
+    """The values of the cost network that are left, as Booleans beside those of the whole-graph model."""
 
-    def __init__(self, built: Built, clauses: Clauses, kept: Domains) -> None:
-        self.built, self.clauses, self.kept = built, clauses, kept
-        self._layouts: dict[Place, dict[Layout, str]] = {}
-        clauses.always()
-        self.literals: list[dict[int, str]] = [self._variable(i) for i in range(len(kept))]
+    def __init__(self, built: Built, model: Clauses, clauses: Clauses, kept: Domains) -> None:
+        self.built, self.model, self.clauses = built, model, clauses
+        self._layouts = Layouts(model, built.problem)
+        self._known_sides: dict[tuple[int, int], dict[tuple[int, ...], Literal]] = {}
+        self.literals: list[dict[int, Literal]] = []
+        for i, mask in enumerate(kept):
+            literals = {int(value): clauses.symbol("value", i, int(value)) for value in np.flatnonzero(mask)}
+            clauses.exactly_one(list(literals.values()))
+            for value, literal in literals.items():
+                for fact in self._facts(i, value):
+                    clauses.clause(negation(literal), fact)
+            self.literals.append(literals)
 
-    def _variable(self, i: int) -> dict[int, str]:
-        """Demand that a variable takes one of its values, and that the value is what the model says."""
-        clauses, variable = self.clauses, self.built.network.variables[i]
-        left = [int(value) for value in np.flatnonzero(self.kept[i])]
-        literals = {value: clauses.symbol("value", i, value) for value in left}
-        clauses.exactly_one(list(literals.values()))
-        for value, literal in literals.items():
-            facts = self._rows(variable.name, value) if variable.kind == "op" else self._pair(variable.name, value)
-            for fact in facts:
-                clauses.clause(negation(literal), fact)
-        return literals
+    def _facts(self, i: int, value: int) -> Iterator[Literal]:
+        """Yield what a value says in the whole-graph model."""
+        built, variable = self.built, self.built.network.variables[i]
+        name, problem = variable.name, built.problem
+        if variable.kind == "op":
+            for axis, row in enumerate(built.joint[name].rows[built.kept[name][value]]):
+                yield self.model.known("row", name, axis, int(row))
+        elif problem.graph.tensors[name].producer is None or name in problem.pins_on:
+            pairs = built.pairs[name]
+            chosen = pairs.made if problem.graph.tensors[name].producer is None else pairs.held
+            yield self._layouts.at(name, ("held", name), problem.layouts(name)[chosen[value]])
 
-    def _rows(self, node: str, value: int) -> Iterator[str]:
-        built = self.built
-        for axis, row in enumerate(built.joint[node].rows[built.kept[node][value]]):
-            yield self.clauses.known("row", node, axis, int(row))
+    def limit(self, rest: Reduced, spend: int, whole: int) -> bool:
+        """Demand that what is chosen costs no more beyond the bound than may be spent.
 
-    def _pair(self, tensor: str, value: int) -> Iterator[str]:
-        problem, pairs = self.built.problem, self.built.pairs[tensor]
-        layouts = problem.layouts(tensor)
-        made, held = layouts[pairs.made[value]], layouts[pairs.held[value]]
-        if problem.graph.tensors[tensor].producer is None:
-            yield self._layout(tensor, ("held", tensor), made)
-        else:
-            yield self._layout(tensor, ("made", tensor), made)
-            if tensor in problem.pins_on:
-                yield self._layout(tensor, ("held", tensor), held)
-
-    def _layout(self, tensor: str, place: Place, layout: Layout) -> str:
-        if place not in self._layouts:
-            self._layouts[place] = whole_layouts(self.clauses, self.built.problem, tensor, place)
-        return self._layouts[place].get(layout, FALSE)
-
-    def weights(self, rest: Reduced, spend: int) -> list[tuple[int, str]] | None:
-        """Return what each choice costs beyond the bound, in thousandths of what may be spent; None where it is too much."""
+        Pairs that are forbidden or cost too much by themselves are ruled out. False where there is too much to say.
+        """
         terms = [
-            (int(min(cost, spend + 1)) * WEIGHT // max(1, spend), literal)
+            (int(cost) * whole // max(1, spend), literal)
             for i, literals in enumerate(self.literals)
             for value, literal in literals.items()
             if (cost := rest.own[i][value]) > 0
@@ -213,30 +231,39 @@ class _Values:
         for e, edge in enumerate(self.built.network.edges):
             tails, heads = self._sides(edge.tail, edge.tail_index), self._sides(edge.head, edge.head_index)
             table = rest.pairs(e, np.array(list(tails)), np.array([column for (column,) in heads]))
-            priced = np.argwhere(table > 0)
-            if len(terms) + len(priced) > MOST_PAIRS:
-                return None
-            for row, column in priced:
-                one, other = list(tails.values())[row], list(heads.values())[column]
-                both = self.clauses.symbol("both", e, int(row), int(column))
-                self.clauses.clause(negation(one), negation(other), both)
-                terms.append((int(min(table[row, column], spend + 1)) * WEIGHT // max(1, spend), both))
-        return terms
+            affordable = table <= spend
+            if len(terms) + np.count_nonzero(affordable & (table > 0)) > MOST_PAIRS:
+                return False
+            for n, needing in enumerate(heads.values()):
+                if not affordable[:, n].all():
+                    offers = [offering for t, offering in enumerate(tails.values()) if affordable[t, n]]
+                    self.clauses.clause(negation(needing), *offers)
+                for t, offering in enumerate(tails.values()):
+                    if affordable[t, n] and table[t, n] > 0:
+                        both = self.clauses.symbol("both", e, t, n)
+                        self.clauses.clause(negation(offering), negation(needing), both)
+                        terms.append((int(table[t, n]) * whole // max(1, spend), both))
+        self.clauses.weighted_at_most(terms, whole)
+        return True
 
-    def _sides(self, i: int, index: np.ndarray) -> dict[tuple[int, ...], str]:
-        """Return one literal per layout (or pair of layouts) that the values left offer on an edge."""
-        groups: dict[tuple[int, ...], list[str]] = {}
-        for value, literal in self.literals[i].items():
-            groups.setdefault(tuple(int(n) for n in np.atleast_1d(index[value])), []).append(literal)
-        found: dict[tuple[int, ...], str] = {}
-        for key, literals in groups.items():
-            if len(literals) == 1:
-                found[key] = literals[0]
-            else:
-                found[key] = self.clauses.symbol("side", i, id(index), key)
-                for literal in literals:
-                    self.clauses.clause(negation(literal), found[key])
-        return found
+    def _sides(self, i: int, index: IdArray) -> dict[tuple[int, ...], Literal]:
+        """Return one literal per layout (or pair of layouts) that the values left of a variable have on an edge."""
+        if (i, id(index)) not in self._known_sides:
+            groups: dict[tuple[int, ...], list[Literal]] = {}
+            for value, literal in self.literals[i].items():
+                groups.setdefault(tuple(np.atleast_1d(index[value]).tolist()), []).append(literal)
+            self._known_sides[i, id(index)] = {
+                key: literals[0] if len(literals) == 1 else self._either(literals) for key, literals in groups.items()
+            }
+        return self._known_sides[i, id(index)]
+
+    def _either(self, literals: list[Literal]) -> Literal:
+        """Return a Boolean that is true where one of some literals is."""
+        side = self.clauses.symbol("side", *literals)
+        self.clauses.clause(negation(side), *literals)
+        for literal in literals:
+            self.clauses.clause(negation(literal), side)
+        return side
 
     def read(self, true: frozenset[str]) -> tuple[int, ...]:
         """Return the assignment that a model says."""
