@@ -18,6 +18,7 @@ from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
 from ops.registry import family, op
 from ops.rule import Rule, rule
+from ops.unary import numpy_dtype
 
 Axis: TypeAlias = int | Sequence[int] | None
 _EMPTY = "x[] -> out[]"
@@ -95,7 +96,10 @@ def _sum_dtype(dtypes: Any, attrs: Attrs) -> tuple[str]:
 
 
 def _sum(x: Array, axis: Axis, keepdim: bool, dtype: str | None) -> Array:
-    return np.asarray(x.sum(reduced_axes(axis, x.ndim), keepdims=keepdim))
+    """Convert first where that changes between integers and floats; a float stays as wide as it is."""
+    floating = np.issubdtype(x.dtype, np.floating)
+    given = x if dtype is None or (floating and "float" in dtype) else x.astype(numpy_dtype(dtype))
+    return np.asarray(given.sum(reduced_axes(axis, x.ndim), keepdims=keepdim))
 
 
 def _sum_grad(out_grad: Array, shapes: Any, axis: Axis, keepdim: bool, dtype: str | None) -> Array:
@@ -105,8 +109,9 @@ def _sum_grad(out_grad: Array, shapes: Any, axis: Axis, keepdim: bool, dtype: st
 
 @family("sum", _EMPTY, kernel=_sum, dtype=_sum_dtype, grad=Grad(_sum_grad, reads="", shapes=True))
 def total(x: Shape, x_dtype: str | None, axis: Axis = None, keepdim: bool = False, dtype: str | None = None) -> Rule:
-    """Sum; truth values are counted, and a count is no sum of partial truths."""
-    return reduction(x, axis, keepdim, "sum", linear="" if x_dtype == "bool" else "x")
+    """Sum; truth values are counted, and a count is no sum of partial truths, nor is one of rounded floats."""
+    rounded = x_dtype is not None and "float" in x_dtype and dtype is not None and "float" not in dtype
+    return reduction(x, axis, keepdim, "sum", linear="" if x_dtype == "bool" or rounded else "x")
 
 
 def _blocks(attrs: Attrs, ctx: LocalContext, factors: Sequence[str]) -> dict[str, Any]:

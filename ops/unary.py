@@ -248,10 +248,11 @@ def _scale(x: Array, scale: float, bias: float, bias_after_scale: bool) -> Array
 
 
 @family("scale", _EMPTY, kernel=_scale, grad=_grad(lambda scale, bias, bias_after_scale: scale, ""))
-def scale(scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True) -> Rule:
-    """A multiple plus a bias: a P(sum) passes only where nothing is added."""
+def scale(x_dtype: str | None, scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True) -> Rule:
+    """A multiple plus a bias: a P(sum) passes only where nothing is added, and no integer is cut off."""
+    whole = x_dtype is None or "float" in x_dtype or scale == int(scale)
     rises = scale >= 0
-    return rule(_POINTWISE, linear="" if bias else "x", monotone="x" * rises, antitone="x" * (not rises))
+    return rule(_POINTWISE, linear="x" * (not bias and whole), monotone="x" * rises, antitone="x" * (not rises))
 
 
 # Copies, casts and tests.

@@ -264,11 +264,26 @@ def check(case: Case) -> Verdict:
     verdict = Verdict()
     forward, again = subject(case), subject(case, seed=1)
     examine(verdict, forward, again, case.missing)
-    if forward.op.grad is not None:
+    if _differentiable(forward):
         grad = backward(forward)
         examine(verdict, grad, backward(again), case.grad_missing)
         verdict.faults += derivative(forward, grad)
     return verdict
+
+
+def _differentiable(forward: Subject) -> bool:
+    """Tell whether the op has a grad, and makes and takes real numbers."""
+    grad = forward.op.grad
+    if grad is None:
+        return False
+    of, outs = grad.differentiable(forward.op), grad.receiving(forward.op)
+    slots = [*zip(forward.bound.operands, forward.arrays, strict=True)]
+    slots += [*zip(forward.bound.results, forward.whole, strict=True)]
+    return all(
+        array is None or np.issubdtype(array.dtype, np.floating)
+        for slot, array in slots
+        if slot is not None and slot.name.partition(".")[0] in (*of, *outs)
+    )
 
 
 def examine(verdict: Verdict, on: Subject, again: Subject, argued: Mapping[str, str]) -> None:

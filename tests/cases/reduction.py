@@ -21,6 +21,8 @@ CASES = [
     Case("sum", {"x": ()}, missing=ONE),
     Case("sum", {"x": FEW}, {"axis": 0}),
     Case("sum", {"x": FEW > 1}, {"axis": 0}),
+    Case("sum", {"x": FEW}, {"axis": 0, "dtype": "float64"}),
+    Case("sum", {"x": np.linspace(-9, 9, 24).reshape(4, 6)}, {"axis": 0, "dtype": "int64"}),
     Case("mean", {"x": (4, 6)}),
     Case("mean", {"x": (4, 6, 4)}, {"axis": 1}),
     Case("mean", {"x": (4, 6, 4)}, {"axis": [0, -1], "keepdim": True}),

@@ -37,6 +37,8 @@ CASES = [
     Case("scale", {"x": (4, 6)}, {"scale": -3.0}),
     Case("scale", {"x": (4, 6)}, {"scale": 3.0, "bias": 0.5}),
     Case("scale", {"x": (4, 6)}, {"scale": 3.0, "bias": 0.5, "bias_after_scale": False}),
+    Case("scale", {"x": BITS}, {"scale": 3}),
+    Case("scale", {"x": BITS}, {"scale": 0.5}),
     Case("cast", {"x": (4, 6)}, {"dtype": "float64"}),
     Case("cast", {"x": (4, 6)}, {"dtype": "float32"}),
     Case("cast", {"x": (4, 6)}, {"dtype": "int64"}, RANGE),
