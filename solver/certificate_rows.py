@@ -53,7 +53,7 @@ def joint(bound: BoundRule, problem: Problem, operands: Mapping[int, Geometry], 
     -------
     Joint
     """
-    rows = joint_rows(bound, problem.mesh.sizes, problem.kinds)
+    rows = joint_rows(bound, problem.mesh.sizes, offered(bound, problem))
     needed = {
         slot: _placed(space, [row.operands[slot] for row in bound.rows], rows) for slot, space in operands.items()
     }
@@ -66,7 +66,18 @@ def joint(bound: BoundRule, problem: Problem, operands: Mapping[int, Geometry], 
     )
 
 
-def joint_rows(bound: BoundRule, sizes: Sequence[int], kinds: Sequence[str]) -> Ints:
+def offered(bound: BoundRule, problem: Problem) -> list[int]:
+    """Return the rows that a mesh axis may take: of the kinds of the graph, and, where nothing may be sent, silent."""
+    silent = problem.communication == "none"
+    return [
+        k
+        for k, row in enumerate(bound.rows)
+        if all(p.kind in problem.kinds for p in row.operands + row.results if isinstance(p, Partial))
+        and not (silent and row.cut is not None and bound.factors[row.cut[0]].kind in ("synced", "halo"))
+    ]
+
+
+def joint_rows(bound: BoundRule, sizes: Sequence[int], allowed: Sequence[int]) -> Ints:
     """Enumerate which rows go together, one per mesh axis (laws 7 and 8).
 
     Parameters
@@ -74,8 +85,8 @@ def joint_rows(bound: BoundRule, sizes: Sequence[int], kinds: Sequence[str]) -> 
     bound : BoundRule
     sizes : sequence of int
         Of the mesh axes; one of size 1 takes row 0.
-    kinds : sequence of str
-        The partial kinds that may appear.
+    allowed : sequence of int
+        The rows that another one may take.
 
     Returns
     -------
@@ -83,7 +94,6 @@ def joint_rows(bound: BoundRule, sizes: Sequence[int], kinds: Sequence[str]) -> 
         Indices into ``bound.rows``.
     """
     carried = np.array([_carried(row.operands + row.results) for row in bound.rows], np.int64)
-    offered = np.array([k for k, row in enumerate(bound.rows) if _kinds(row.operands + row.results) <= {*kinds}])
     pieces = sorted({row.cut for row in bound.rows if row.cut is not None})
     piece = {cut: i for i, cut in enumerate(pieces)}
     cuts = np.array([len(pieces) if row.cut is None else piece[row.cut] for row in bound.rows])
@@ -91,7 +101,7 @@ def joint_rows(bound: BoundRule, sizes: Sequence[int], kinds: Sequence[str]) -> 
     counts = np.ones((1, len(pieces) + 1), np.int64)
     held = np.zeros((1, carried.shape[1]), np.int64)
     for size in sizes:
-        rows = offered if size > 1 else np.zeros(1, np.int64)
+        rows = np.array(allowed if size > 1 else [0], np.int64)
         head, last = np.repeat(np.arange(len(found)), len(rows)), np.tile(rows, len(found))
         fits = ((held[head] == 0) | (carried[last] == 0) | (held[head] == carried[last])).all(axis=1)
         head, last = head[fits], last[fits]
@@ -117,10 +127,6 @@ def _divide(counts: Ints, pieces: Sequence[tuple[str, int]], bound: BoundRule) -
                 good &= span % count == 0
                 span[count > 1] = 1
     return good
-
-
-def _kinds(placements: Sequence[Placement | None]) -> set[str]:
-    return {p.kind for p in placements if isinstance(p, Partial)}
 
 
 def _carried(placements: Sequence[Placement | None]) -> list[int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from numpy.typing import NDArray
+
 from ops.placement import DimsMapping, Layout, Placement, to_dims_mapping
 from solver.choice import Choice, Evaluation, Reshard
 from solver.cost.memory import Memory
@@ -212,17 +214,38 @@ class Plan:
         return lower(self.evaluation)
 
     def check(self) -> Check:
-        """Compute every layout, collective, price and the bound again, without the solver."""
-        from solver.plan_json import write
+        """Compute every layout, collective, price and the bound again, without the solver.
+
+        Raises
+        ------
+        ValueError
+            Where the choice does not fit the question, so that nothing follows from it.
+        """
+        from solver.plan_json import reading, write
         from solver.verify import verify
 
-        return verify(write(self))
+        with reading("the choice"):
+            data = write(self)
+        return verify(data)
 
-    def simulate(self, seed: int = 0) -> Run:
-        """Run the program on simulated devices and compare every output with the unsharded run."""
+    def simulate(self, seed: int = 0, values: Mapping[str, NDArray[Any]] | None = None) -> Run:
+        """Run the program on simulated devices and compare every output with the unsharded run.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Of the values drawn for inputs, parameters and states.
+        values : mapping, optional
+            Input, parameter, state or constant -> array, instead of drawn ones.
+
+        Raises
+        ------
+        ValueError
+            Where there is no plan, or the values do not fit the graph.
+        """
         from solver.simulate import simulate
 
-        return simulate(self.program, seed)
+        return simulate(self.program, seed, values)
 
     def to_json(self) -> str:
         """Return the plan as JSON text, with everything that a check needs."""

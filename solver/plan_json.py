@@ -4,21 +4,60 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, get_args
 
-from ops.placement import layout_text, parse_placement
+from ops.placement import Layout, layout_text, parse_placement
 from solver.choice import Choice, Evaluation, Reshard
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.plan import Explanation, Fact, Plan
+from solver.plan import Explanation, Fact, Plan, Status, fact_json
 from solver.problem import Pin, Problem, problem
 
 FORMAT = "shardproof plan 1"
+PROOFS = ("certificate", "certificate+z3", "none")
+DAMAGE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    AssertionError,
+    MemoryError,
+)
+"""What reading or computing from a file that somebody has altered may raise."""
+
+
+CHANGED = "the hash is not that of the content: something was changed after the file was written"
 
 
 class PlanFileError(ValueError):
     """A file that holds no plan."""
+
+
+@contextmanager
+def reading(part: str) -> Iterator[None]:
+    """Turn whatever damaged content raises into one sentence that names the part.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    try:
+        yield
+    except PlanFileError:
+        raise
+    except DAMAGE as error:
+        raise PlanFileError(f"{part} of this plan file cannot be read: {told(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """Return what an error says, in one line."""
+    if isinstance(error, KeyError):
+        return f"there is no {error.args[0]!r}" if error.args else "something is missing"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def write(plan: Plan) -> dict[str, Any]:
@@ -127,60 +166,138 @@ def dumps(plan: Plan) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read the text of a plan file as JSON values, and hold its format.
+    """Read the text of a plan file as JSON values, and hold its format; line breaks and indents are free.
 
     Raises
     ------
     PlanFileError
-        Where it is no JSON, or not of this format.
+        Where it is no JSON, not of this format, not whole, or not written as JSON is written here: a number spelled
+        in another way or a key that stands twice would not show in the hash.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_number)
+        told_again = json.dumps(data), json.dumps(data, ensure_ascii=False)
+    except RecursionError as error:
+        raise PlanFileError("this is no plan file: its lists are nested too deep") from error
     except ValueError as error:
         raise PlanFileError(f"this is no plan file: it is not JSON ({error})") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise PlanFileError(f"this is no plan file: its format is {found!r}, not {FORMAT!r}")
+        raise PlanFileError(f"this is no plan file: its format is {short(found)}, not {FORMAT!r}")
+    if not isinstance(data.get("sha256"), str):
+        raise PlanFileError("this plan file is damaged: it has no 'sha256'")
+    if "".join(text.split()) not in ("".join(again.split()) for again in told_again):
+        raise PlanFileError("this plan file was changed after it was written: a key or a number stands in another way")
     return data
 
 
-def read_problem(asked: Mapping[str, Any]) -> Problem:
-    """Read the question of a plan file."""
-    graph, mesh = Graph.from_json(asked["graph"]), Mesh.from_json(asked["mesh"])
-    base = problem(graph, mesh, communication=asked["communication"], capabilities=frozenset(asked["capabilities"]))
-    pins = tuple(
-        Pin(pin["subject"], mesh.axes.index(pin["axis"]), parse_placement(pin["placement"]), pin["source"])
-        for pin in asked["pins"]
-    )
-    return base.with_pins(pins)
+def _no_number(text: str) -> float:
+    raise PlanFileError(f"this is no plan file: it is not JSON ({text} is no number)")
 
 
-def read_choice(answer: Mapping[str, Any]) -> Choice:
-    """Read the choice of a plan file."""
-    return Choice(
-        {op: tuple(rows) for op, rows in answer["rows"].items()},
-        {tensor: parse_layout(text) for tensor, text in answer["stored"].items()},
-        {tensor: parse_layout(text) for tensor, text in answer["held"].items()},
-    )
+def short(value: Any) -> str:
+    """Return a value as a sentence can hold it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def parse_layout(text: str) -> tuple[Any, ...]:
+def read_figures(data: Mapping[str, Any]) -> tuple[Status, int, int, str, dict[str, float]]:
+    """Read status, bound, solver_bound, proof and stages of a plan file.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    with reading("the verdict"):
+        status, proof, stages = data["status"], data["proof"], data["stages"]
+        for name, value, choices in (("status", status, get_args(Status)), ("proof", proof, PROOFS)):
+            if value not in choices:
+                raise PlanFileError(f"the {name} is {short(value)}: it should be one of {', '.join(choices)}")
+        for name in ("bound", "solver_bound"):
+            if type(data[name]) is not int or data[name] < 0:
+                raise PlanFileError(f"the {name} is {short(data[name])}: it should be whole picoseconds, 0 or more")
+        if not isinstance(stages, dict) or not all(type(seconds) in (int, float) for seconds in stages.values()):
+            raise PlanFileError(f"the stages are {short(stages)}: they should be seconds by name")
+        return status, data["bound"], data["solver_bound"], proof, stages
+
+
+def read_problem(asked: Any) -> Problem:
+    """Read the question of a plan file.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    with reading("the question"):
+        if not isinstance(asked["mesh"]["devices"], list):
+            raise PlanFileError(f"the mesh has the devices {short(asked['mesh']['devices'])}: they should be a list")
+        graph, mesh = Graph.from_json(asked["graph"]), Mesh.from_json(asked["mesh"])
+        base = problem(graph, mesh, communication=asked["communication"], capabilities=frozenset(asked["capabilities"]))
+        subjects = {*graph.tensors, *(use.name for uses in base.uses.values() for use in uses)}
+        return base.with_pins(tuple(_read_pin(pin, mesh, subjects) for pin in asked["pins"]))
+
+
+def _read_pin(pin: Mapping[str, Any], mesh: Mesh, subjects: set[str]) -> Pin:
+    if pin["subject"] not in subjects:
+        raise PlanFileError(f"the pin on {short(pin['subject'])} names no tensor and no use of the graph")
+    if not isinstance(pin["source"], str):
+        raise PlanFileError(f"the pin on {pin['subject']!r} has the source {short(pin['source'])}: it should be a text")
+    return Pin(pin["subject"], mesh.axis(pin["axis"]), parse_placement(pin["placement"]), pin["source"])
+
+
+def read_choice(answer: Any) -> Choice:
+    """Read the choice of a plan file.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    with reading("the choice"):
+        for op, rows in answer["rows"].items():
+            if not isinstance(rows, list) or not all(type(row) is int for row in rows):
+                raise PlanFileError(f"the rows of op {op!r} are {short(rows)}: they should be whole numbers")
+        return Choice(
+            {op: tuple(rows) for op, rows in answer["rows"].items()},
+            {tensor: parse_layout(text) for tensor, text in answer["stored"].items()},
+            {tensor: parse_layout(text) for tensor, text in answer["held"].items()},
+        )
+
+
+def parse_layout(text: str) -> Layout:
     """Read a layout as `layout_text` wrote it.
+
+    Raises
+    ------
+    PlanFileError
+        Where it would be written in another way.
 
     Examples
     --------
     >>> layout_text(parse_layout("[S(0,part=1), R]"))
     '[S(0,part=1), R]'
     """
-    return tuple(parse_placement(piece) for piece in text[1:-1].split(", ") if piece)
+    layout = tuple(parse_placement(piece) for piece in text[1:-1].split(", ") if piece)
+    if layout_text(layout) != text:
+        raise PlanFileError(f"the layout {short(text)} cannot be read: it is written {layout_text(layout)}")
+    return layout
 
 
-def read_explanation(told: Mapping[str, Any] | None) -> Explanation | None:
-    """Read the explanation of a plan file."""
-    if told is None:
+def read_explanation(explained: Any) -> Explanation | None:
+    """Read the explanation of a plan file.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    if explained is None:
         return None
-    core, support = (tuple(Fact(**fact) for fact in told[part]) for part in ("core", "support"))
-    return Explanation(core, support, bool(told["minimal"]))
+    with reading("the explanation"):
+        core, support = (tuple(Fact(**fact) for fact in explained[part]) for part in ("core", "support"))
+        if not all(isinstance(text, str) for fact in (*core, *support) for text in fact_json(fact).values()):
+            raise PlanFileError("a fact of the explanation holds something that is no text")
+        if not isinstance(explained["minimal"], bool):
+            raise PlanFileError(f"minimal is {short(explained['minimal'])}: it should be true or false")
+        return Explanation(core, support, explained["minimal"])
 
 
 def loads(text: str) -> Plan:
@@ -189,20 +306,17 @@ def loads(text: str) -> Plan:
     Raises
     ------
     PlanFileError
-        Where the text is no plan, or lacks something.
+        Where the text is no plan, lacks something, or was changed after it was written.
     """
     data = parse(text)
-    try:
-        return Plan(
-            read_problem(data["question"]),
-            data["status"],
-            None if data["choice"] is None else read_choice(data["choice"]),
-            data["certificate"],
-            data["bound"],
-            data["solver_bound"],
-            data["proof"],
-            read_explanation(data["explanation"]),
-            data["stages"],
-        )
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise PlanFileError(f"this plan file is damaged: {type(error).__name__} {error}") from error
+    if data["sha256"] != digest(data):
+        raise PlanFileError(CHANGED)
+    status, bound, solver_bound, proof, stages = read_figures(data)
+    with reading("the answer"):
+        choice = None if data["choice"] is None else read_choice(data["choice"])
+        certificate = data["certificate"]
+        if certificate is not None and not isinstance(certificate, dict):
+            raise PlanFileError(f"the certificate is {short(certificate)}: it should be an object")
+        explanation = read_explanation(data["explanation"])
+    asked = read_problem(data.get("question"))
+    return Plan(asked, status, choice, certificate, bound, solver_bound, proof, explanation, stages)

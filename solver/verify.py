@@ -9,10 +9,27 @@ from typing import Any
 from ops.bind import composes
 from ops.placement import Layout, Partial, layout_text
 from solver.certificate import CertificateError, certified_bound
+from solver.certificate_rows import offered
 from solver.choice import Choice, Evaluation
+from solver.cost.reshard import INF
 from solver.layout import legal
-from solver.plan_json import consequences, digest, read_choice, read_problem
+from solver.plan_json import (
+    CHANGED,
+    DAMAGE,
+    PlanFileError,
+    consequences,
+    digest,
+    read_choice,
+    read_explanation,
+    read_figures,
+    read_problem,
+    short,
+    told,
+)
 from solver.problem import Problem
+
+MOST_TOLD = 20
+"""Findings that `str` of a check lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +43,15 @@ class Check:
     bound : int or None
         The bound in picoseconds that the certificate proves; None where there is none, or it could not be read.
     cost : int or None
-        The price in picoseconds, computed anew.
+        The price in picoseconds, computed anew; None where there is no plan, or it could not be computed.
+    unchecked : tuple of str
+        What the file claims and no check without a solver can confirm, a sentence each.
     """
 
     findings: tuple[str, ...]
     bound: int | None = None
     cost: int | None = None
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -40,13 +60,20 @@ class Check:
 
     def __str__(self) -> str:
         if not self.ok:
-            return "refused:\n" + "\n".join(f"  {finding}" for finding in self.findings)
-        if self.cost is None:
-            return "checked: the file is whole; it holds no plan, and a verdict without a plan is not checked here"
-        return f"checked without the solver: every layout, reshard and price holds; cost {self.cost} ps, bound {self.bound} ps"
+            left = len(self.findings) - MOST_TOLD
+            lines = [f"  {finding}" for finding in self.findings[:MOST_TOLD]]
+            return "\n".join(["refused:", *lines, *([f"  and {left} more"] if left > 0 else [])])
+        if self.cost is not None:
+            figures = f"cost {self.cost} ps, bound {self.bound} ps"
+            done = f"checked without the solver: every layout, reshard and price holds; {figures}"
+        elif self.bound is not None:
+            done = "checked without the solver: deduction alone shows that no plan exists"
+        else:
+            done = "checked: the file is whole; it holds no plan"
+        return "\n".join([done, *(f"not checked: {claim}" for claim in self.unchecked)])
 
 
-def verify(data: Mapping[str, Any]) -> Check:
+def verify(data: Any) -> Check:
     """Compute a plan again from its question and its choice, and hold the result against what the file says.
 
     Parameters
@@ -57,32 +84,97 @@ def verify(data: Mapping[str, Any]) -> Check:
     Returns
     -------
     Check
+        Whatever is given: what cannot be read is a finding.
     """
     findings: list[str] = []
-    if "sha256" in data and data["sha256"] != digest(data):
-        findings.append("the hash is not that of the file: something in it was changed after it was written")
     try:
-        asked = read_problem(data["question"])
-        if data["choice"] is None:
-            return Check((*findings, *_without_plan(data)))
-        choice = read_choice(data["choice"])
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        return Check((*findings, f"the plan cannot be read: {error}"))
-    findings += _choice_findings(asked, choice)
-    if findings and not _readable(asked, choice):
-        return Check(tuple(findings))
-    found = Evaluation(asked, choice)
-    findings += _pin_findings(asked, found)
-    findings += _communication_findings(asked, found)
-    findings += _differences("", consequences(found), data["consequences"])
-    bound = _bound(asked, data, findings)
-    findings += _status_findings(data, found.total, bound)
-    return Check(tuple(findings), bound, found.total)
+        return _Checking(data, findings).done()
+    except PlanFileError as error:
+        return Check((*findings, str(error)))
+    except DAMAGE as error:
+        return Check((*findings, f"the plan cannot be computed again: {told(error)}"))
 
 
-def _without_plan(data: Mapping[str, Any]) -> Iterator[str]:
-    if data["status"] not in ("infeasible", "unknown"):
-        yield f"the status is {data['status']!r}, but there is no plan"
+class _Checking:
+    """One check: what was read of the file, and what is wrong so far."""
+
+    def __init__(self, data: Any, findings: list[str]) -> None:
+        if not isinstance(data, Mapping):
+            raise PlanFileError(f"a plan file holds an object, not {short(data)}")
+        self.data, self.findings = data, findings
+        if "sha256" in data and data["sha256"] != digest(data):
+            findings.append(CHANGED)
+        for key in ("question", "choice", "consequences", "certificate", "explanation"):
+            if key not in data:
+                raise PlanFileError(f"this plan file is damaged: it has no {key!r}")
+        self.status, self.claimed, self.solver_bound, self.proof, _ = read_figures(data)
+        read_explanation(data["explanation"])
+        self.asked = read_problem(data["question"])
+
+    def done(self) -> Check:
+        """Check everything."""
+        if self.data["choice"] is None:
+            return self._without_plan()
+        choice = read_choice(self.data["choice"])
+        self.findings += _choice_findings(self.asked, choice)
+        if any(finding != CHANGED for finding in self.findings):
+            return Check(tuple(self.findings))
+        found = Evaluation(self.asked, choice)
+        self.findings += _pin_findings(self.asked, found)
+        self.findings += _communication_findings(self.asked, found)
+        self.findings += _differences("", consequences(found), self.data["consequences"])
+        bound = self._bound()
+        self.findings += self._verdict(found.total, bound)
+        return Check(tuple(self.findings), bound, found.total, tuple(self._solver_word()))
+
+    def _without_plan(self) -> Check:
+        """Hold what is said where there is no plan; deduction may show by itself that there is none."""
+        if self.status not in ("infeasible", "unknown"):
+            self.findings.append(f"the status is {self.status!r}, but there is no plan")
+        for key in ("consequences", "certificate"):
+            if self.data[key] is not None:
+                self.findings.append(f"there is no plan, but {key!r} is {short(self.data[key])}")
+        if self.claimed or self.solver_bound or self.proof != "none":
+            self.findings.append("there is no plan, but a bound and its proof are claimed")
+        if self.findings or self.status == "unknown":
+            return Check(tuple(self.findings))
+        nothing = {"bits": 0, "arrays": [], "tree": {"infeasible": True}}
+        if certified_bound(self.asked, nothing) == INF:
+            return Check((), INF)
+        return Check((), unchecked=("that no plan exists, which rests on Z3's word",))
+
+    def _bound(self) -> int | None:
+        try:
+            bound = certified_bound(self.asked, self.data["certificate"])
+        except CertificateError as error:
+            self.findings.append(f"the certificate cannot be read: {error}")
+            return None
+        if bound < self.claimed:
+            self.findings.append(f"the bound is {self.claimed} ps in the file, but the certificate proves {bound} ps")
+        return bound
+
+    def _verdict(self, cost: int, bound: int | None) -> Iterator[str]:
+        """Hold status and proof against cost and bound."""
+        if self.proof == "none":
+            yield "there is a plan, but the proof is 'none'"
+        if self.proof == "certificate" and self.solver_bound != self.claimed:
+            yield (
+                f"the proof is a certificate alone, but the bound is {self.claimed} ps "
+                f"and the solver_bound {self.solver_bound} ps"
+            )
+        if self.solver_bound < self.claimed:
+            yield f"the solver_bound, {self.solver_bound} ps, is below the bound, {self.claimed} ps"
+        highest = max(bound or 0, self.claimed, self.solver_bound)
+        if highest > cost:
+            yield f"a bound of {highest} ps is above the cost of the plan, {cost} ps"
+        if self.status not in ("optimal", "feasible"):
+            yield f"the status is {self.status!r}, but there is a plan"
+        if self.status == "optimal" and cost > max(self.claimed, self.solver_bound):
+            yield f"the status is 'optimal', but the cost is {cost} ps and the bound {highest} ps"
+
+    def _solver_word(self) -> Iterator[str]:
+        if self.solver_bound > self.claimed:
+            yield f"that no plan costs less than {self.solver_bound} ps, which rests on Z3's word"
 
 
 def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
@@ -98,14 +190,13 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
         if node not in graph.nodes:
             continue
         bound = asked.bound[node]
-        if len(rows) != len(sizes) or not all(isinstance(k, int) and 0 <= k < len(bound.rows) for k in rows):
-            yield f"op {node!r}: rows {list(rows)} are not one of its {len(bound.rows)} rows for each of {len(sizes)} mesh axes"
+        if len(rows) != len(sizes) or not all(0 <= k < len(bound.rows) for k in rows):
+            yield f"op {node!r}: rows {list(rows)} are not one of {len(bound.rows)} rows a mesh axis, for {len(sizes)} axes"
             continue
         chosen = [bound.rows[k] for k in rows]
         if any(size == 1 and k for k, size in zip(rows, sizes, strict=True)):
             yield f"op {node!r}: a mesh axis of size 1 takes row 0"
-        kinds = {p.kind for row in chosen for p in row.operands + row.results if isinstance(p, Partial)}
-        if not composes(bound, chosen, sizes) or not kinds <= set(asked.kinds):
+        if not composes(bound, chosen, sizes) or not set(rows) <= set(offered(bound, asked)):
             yield f"op {node!r}: its rows {list(rows)} do not go together on these mesh axes"
     for where, layouts in (("stored", choice.stored), ("held", choice.held)):
         for tensor, layout in layouts.items():
@@ -119,14 +210,10 @@ def _is_a_layout(asked: Problem, tensor: str, layout: Layout) -> bool:
     fact = asked.graph.tensors[tensor]
     kinds = {p.kind for p in layout if isinstance(p, Partial)}
     return (
-        legal(layout, fact.shape, asked.parts(tensor), asked.mesh.sizes)
+        kinds <= set(asked.kinds)
+        and legal(layout, fact.shape, asked.parts(tensor), asked.mesh.sizes)
         and asked.canonical(tensor, layout) == layout
-        and kinds <= set(asked.kinds)
     )
-
-
-def _readable(asked: Problem, choice: Choice) -> bool:
-    return not list(_choice_findings(asked, choice))
 
 
 def _pin_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
@@ -167,29 +254,4 @@ def _differences(where: str, wanted: Any, given: Any) -> Iterator[str]:
             name = one.get("tensor", one.get("kind", index)) if isinstance(one, dict) else index
             yield from _differences(f"{where} [{name}]", one, other)
     elif type(wanted) is not type(given) or wanted != given:
-        yield f"{where} is {given!r} in the file, but {wanted!r} when computed again"
-
-
-def _bound(asked: Problem, data: Mapping[str, Any], findings: list[str]) -> int | None:
-    try:
-        bound = certified_bound(asked, data["certificate"])
-    except CertificateError as error:
-        findings.append(f"the certificate cannot be read: {error}")
-        return None
-    if bound < data["bound"]:
-        findings.append(f"the bound is {data['bound']} ps in the file, but the certificate proves {bound} ps")
-    return bound
-
-
-def _status_findings(data: Mapping[str, Any], cost: int, bound: int | None) -> Iterator[str]:
-    """Hold status and proof against cost and bound; Z3's word is reported, not re-checked."""
-    claimed = data["solver_bound"]
-    if data["proof"] == "certificate" and claimed != data["bound"]:
-        yield f"the proof is a certificate alone, but the bound is {data['bound']} ps and the solver's {claimed} ps"
-    if data["proof"] not in ("certificate", "certificate+z3"):
-        yield f"the proof is {data['proof']!r}: it should be certificate or certificate+z3"
-    if bound is not None and max(bound, claimed) > cost:
-        yield f"a bound of {max(bound, claimed)} ps is above the cost of the plan, {cost} ps"
-    proved = cost <= max(data["bound"], claimed)
-    if data["status"] != ("optimal" if proved else "feasible"):
-        yield f"the status is {data['status']!r}, but cost {cost} ps and bound {max(data['bound'], claimed)} ps say otherwise"
+        yield f"{where} is {short(given)} in the file, but {short(wanted)} when computed again"
