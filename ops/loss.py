@@ -310,5 +310,5 @@ def nll_loss(input: Shape, ignore_index: int = -100, reduction: str = "mean") ->
     out = "n d*" if reduction == "none" else ""
     text = f"input[n c d*], label[n d*], weight?[c] -> out[{out}], total_weight[]"
     if reduction == "mean":
-        return rule(text, synced="n c d*", needs={"c": "masked_lookup"}, major="c")
+        return rule(text, synced="n c d*", major="c")
     return rule(text, sum="n c d*", needs={"c": "masked_lookup"}, major="c")

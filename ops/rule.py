@@ -9,7 +9,8 @@ from types import MappingProxyType
 from ops.notation import RuleError, Signature, parse
 from ops.placement import PARTIAL_KINDS
 
-HALO_CAPABILITY = "halo_exchange"
+COMMUNICATING = {"halo": "halo_exchange", "synced": "synced_kernels"}
+"""Kinds of factor that a kernel cannot cut without talking to other devices, and the capability each needs by default."""
 FACTOR_KINDS = (*PARTIAL_KINDS, "whole", "halo", "synced")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -108,9 +109,7 @@ def rule(
     signature = parse(text)
     kind_of = _kinds(text, kinds)
     needs_of = {factor.rstrip("*"): capability for factor, capability in needs.items()}
-    needs_of |= {
-        factor: HALO_CAPABILITY for factor, kind in kind_of.items() if kind == "halo" and factor not in needs_of
-    }
+    needs_of = {factor: COMMUNICATING[kind] for factor, kind in kind_of.items() if kind in COMMUNICATING} | needs_of
     made = Rule(
         signature,
         kind_of,

@@ -40,9 +40,14 @@ def task_of(case: Case) -> Task:
 
 
 def cheapest(
-    graph: Graph, mesh: str, pins: Any = None, communication: str = "any", hardware: Any = ROUND
+    graph: Graph,
+    mesh: str,
+    pins: Any = None,
+    communication: str = "any",
+    hardware: Any = ROUND,
+    capabilities: frozenset[str] = frozenset({"masked_lookup"}),
 ) -> Plan | None:
-    found = best(Task(graph, Mesh.parse(mesh, hardware), pins, communication))
+    found = best(Task(graph, Mesh.parse(mesh, hardware), pins, communication, capabilities))
     return None if found is None else found[1]
 
 
@@ -308,10 +313,12 @@ def test_what_a_kernel_reduces_inside_is_priced_and_counted(communication: str) 
     loss = graph.op("nll_loss", graph.input("x", (8, 4)), graph.input("label", (8,), dtype="int64"), name="loss")
     graph.output(*loss)
     pins = {"x": "tp=S(0)", "loss/input": "tp=S(0)"}
-    plan = cheapest(graph, "tp=4", pins, communication)
+    able = frozenset({"synced_kernels"})
+    plan = cheapest(graph, "tp=4", pins, communication, capabilities=able)
     assert plan is not None
     assert price(plan).kernels == 2 * (4 * 10**6 + 24 * 10)
     assert price(plan).bytes["all_reduce"] == 48
     assert run(plan).bytes == price(plan).bytes
     assert run(plan).error < 1e-12
-    assert cheapest(graph, "tp=4", pins, "none") is None
+    assert cheapest(graph, "tp=4", pins, "none", capabilities=able) is None
+    assert cheapest(graph, "tp=4", pins, communication) is None
