@@ -101,12 +101,14 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
     FlatNetwork
         What the compiled loops need.
     """
-    at: list[list[Edge]] = [[] for _ in network.variables]
+    at: list[list[IdArray]] = [[] for _ in network.variables]
     for edge in network.edges:
-        at[edge.tail].append(edge)
-        at[edge.head].append(edge)
-    grouped: dict[object, tuple[IdArray, IntArray]] = {}
-    pairs = [_group(network, i, at[i], domains[i], grouped) for i in range(len(network.variables))]
+        at[edge.tail].append(edge.tail_index)
+        at[edge.head].append(edge.head_index)
+    groups = _Groups()
+    pairs = [
+        groups.of(v.cost, domain, indices) for v, domain, indices in zip(network.variables, domains, at, strict=True)
+    ]
     values = tuple(pair[1] for pair in pairs)
     shift = _shift(network)
     codes, tables = _Codes(), _Tables(shift)
@@ -155,31 +157,52 @@ def _shift(network: Network) -> int:
     return min(SCALE_BITS, (LIMIT // HEADROOM).bit_length() - 1 - dearest.bit_length())
 
 
-def _group(
-    network: Network, i: int, edges: list[Edge], domain: BoolArray, grouped: dict[object, tuple[IdArray, IntArray]]
-) -> tuple[IdArray, IntArray]:
-    """Return for one variable which flat value stands for each value, and the value each flat value is."""
-    cost = network.variables[i].cost
-    parts = {id(part): part for part in (edge.tail_index if edge.tail == i else edge.head_index for edge in edges)}
-    key = (id(cost), domain.tobytes(), *parts)
-    if key not in grouped:
-        alive = np.flatnonzero(domain)
-        label, span = np.zeros(len(alive), np.int64), 1
-        for column in (column for part in parts.values() for column in np.atleast_2d(part.T)):
-            ids = column[alive]
-            if span * (int(ids.max()) + 1) > 2**62:
-                label = np.unique(label, return_inverse=True)[1]
-                span = len(alive)
-            label, span = label * (int(ids.max()) + 1) + ids, span * (int(ids.max()) + 1)
-        label = np.unique(label, return_inverse=True)[1]
-        order = np.lexsort((cost[alive], label))
-        first = np.sort(order[np.flatnonzero(np.diff(label[order], prepend=-1))])
-        rank = np.empty(len(first), np.int32)
-        rank[label[first]] = np.arange(len(first), dtype=np.int32)
-        group = np.full(len(cost), -1, np.int32)
-        group[alive] = rank[label]
-        grouped[key] = group, alive[first]
-    return grouped[key]
+class _Groups:
+    """Which values of a variable no edge tells apart; computed once for equal variables."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[bytes, ...], tuple[IdArray, IntArray]] = {}
+        self.contents: dict[int, bytes] = {}
+
+    def of(self, cost: IntArray, domain: BoolArray, indices: Sequence[IdArray]) -> tuple[IdArray, IntArray]:
+        """Return which flat value stands for each value, -1 outside the domain, and the value each flat value is."""
+        parts = {self._content(index): index for index in indices}
+        key = (cost.tobytes(), domain.tobytes(), *parts)
+        if key not in self.known:
+            alive = np.flatnonzero(domain)
+            label = _labels([column[alive] for part in parts.values() for column in _columns(part)], len(alive))
+            order = np.lexsort((cost[alive], label))
+            first = np.sort(order[np.flatnonzero(np.diff(label[order], prepend=-1))])
+            rank = np.empty(len(first), np.int32)
+            rank[label[first]] = np.arange(len(first), dtype=np.int32)
+            group = np.full(len(cost), -1, np.int32)
+            group[alive] = rank[label]
+            self.known[key] = group, alive[first]
+        return self.known[key]
+
+    def _content(self, index: IdArray) -> bytes:
+        if id(index) not in self.contents:
+            self.contents[id(index)] = index.tobytes()
+        return self.contents[id(index)]
+
+
+def _columns(index: IdArray) -> list[IdArray]:
+    """Return the columns of ids of an index, equal ones once."""
+    if index.ndim == 1:
+        return [index]
+    made, held = index.T
+    return [made] if np.array_equal(made, held) else [made, held]
+
+
+def _labels(columns: list[IdArray], count: int) -> IntArray:
+    """Return numbers that are equal where all columns are, the smallest ones possible."""
+    label, span = np.zeros(count, np.int64), 1
+    for ids in columns:
+        width = int(ids.max()) + 1
+        if span * width > 2**62:
+            label, span = np.unique(label, return_inverse=True)[1], count
+        label, span = label * width + ids, span * width
+    return np.unique(label, return_inverse=True)[1]
 
 
 class _Codes:
