@@ -48,15 +48,19 @@ def wrong(on: Subject, bound: BoundRule, rows: Sequence[Row], sizes: tuple[int, 
 
 
 def sound(on: Subject) -> Iterator[str]:
-    """Yield each row that does not hold, on 2 and 3 ranks, on plain dims and on parts."""
+    """Yield each row that does not hold, on 2 and 3 ranks, on plain dims and on parts, and each that never ran."""
     plain = {(row.operands, row.results) for row in on.bound.rows}
     for bound in (on.bound, on.in_parts):
         for row in bound.rows:
             if UNRUN in row.needs or (bound is on.in_parts and (row.operands, row.results) in plain):
                 continue
-            for size in SIZES:
-                if composes(bound, [row], [size]) and (fault := wrong(on, bound, [row], (size,))):
-                    yield f"wrong row on {size} ranks: {row_text(row.operands, row.results)} ({row.why}): {fault}"
+            told = f"{row_text(row.operands, row.results)} ({row.why})"
+            sizes = [size for size in SIZES if composes(bound, [row], [size])]
+            for size in sizes:
+                if fault := wrong(on, bound, [row], (size,)):
+                    yield f"wrong row on {size} ranks: {told}: {fault}"
+            if not sizes and bound is on.bound:
+                yield f"row never run: {told}: choose dims that 2 or 3 divide"
 
 
 def composed(on: Subject) -> Iterator[str]:
