@@ -55,6 +55,15 @@ def test_a_plan_is_made_written_and_confirmed(run: Run, model: Path, tmp_path: P
     assert run("check", out)[0] == 0
 
 
+def test_a_plan_is_confirmed_where_z3_is_not_installed(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    assert run("plan", model, *MESH, "--json", out)[0] == 0
+    code = f"import sys; sys.modules['z3'] = None; from solver.cli import main; sys.exit(main(['check', {str(out)!r}]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("checked without the solver")
+
+
 def test_pins_are_kept(run: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     code, _, complaint = run(
