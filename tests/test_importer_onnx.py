@@ -260,6 +260,28 @@ def test_external_weights_are_read_where_they_are_and_not_needed_for_a_plan(save
     assert read.graph.tensors["w"].shape == (3, 30)
 
 
+def test_external_data_of_every_kind(save: Save) -> None:
+    text = "f (float[2, 3] x) => (float[n] y) { h = Mul(x, six) g = Add(h, row) y = Reshape(g, shape) }"
+    path = _external(save(text, shape=np.array([6]), six=np.float32(6), row=numbers(3)))
+    x = numbers(2, 3)
+    assert relative_error(run(read_onnx(path), x=x)[0], (6 * x + numbers(3)).reshape(6)) < 1e-6
+
+
+def test_external_data_stays_beside_the_model(save: Save) -> None:
+    path = _external(save("f (float[2, 3] x) => (float[2, 30] y) { y = MatMul(x, w) }", w=numbers(3, 30)))
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = "../weights.bin"
+    onnx.save(model, path)
+    assert "'w'" in refusal(path)
+
+
+def test_a_large_known_value_is_stored_and_not_learned(save: Save) -> None:
+    path = save("f (float[300, 300] x) => (float[300, 300] y) { y = Where(mask, x, x) }", mask=np.eye(300, dtype=bool))
+    read = read_onnx(path)
+    assert read.graph.tensors["mask"].role == "state"
+    assert np.array_equal(read.weights["mask"], np.eye(300, dtype=bool))
+
+
 def test_an_external_table_that_is_missing_is_asked_for(save: Save) -> None:
     path = _external(save("f (float[2, 3] x) => (float[n] y) { y = Reshape(x, shape) }", shape=np.array([6])))
     path.with_name("weights.bin").unlink()

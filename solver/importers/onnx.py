@@ -33,7 +33,7 @@ class OnnxModel:
     ----------
     graph : Graph
     weights : mapping
-        Parameter -> its value in the file; a weight whose external file is missing is left out.
+        Parameter or state -> its value in the file; a weight whose external file is missing is left out.
     notes : tuple of str
         What was rewritten on the way, in sentences.
     """
@@ -187,7 +187,14 @@ class OnnxReading:
         if node.op_type == "If":
             self._if(node, operands[0], opsets)
             return
-        results = fold(node, operands, opsets, describe(node)) or self._translated(node, operands, opsets)
+        try:
+            results = fold(node, operands, opsets, describe(node)) or self._translated(node, operands, opsets)
+        except ImporterError:
+            raise
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            raise UnsupportedNodeError(
+                f"{describe(node)}: it cannot be read: {' '.join(str(error).split())}"
+            ) from error
         for name, value in zip(node.output, results or (), strict=False):
             if name:
                 self._bind(name, value)
@@ -198,14 +205,8 @@ class OnnxReading:
         """Translate a node by the table, or read the function that defines it; None in the second case."""
         opset = opsets.get(_domain(node.domain), 1)
         site = Site(node, operands, self.sketch, opset, self.shapes, self.declared, self.notes)
-        translate = None if _domain(node.domain) else TABLE.get(node.op_type)
-        if translate is not None:
-            try:
-                made = translate(site)
-            except ImporterError:
-                raise
-            except (ValueError, TypeError, KeyError, IndexError) as error:
-                raise site.refuse(f"it could not be read: {error}") from error
+        if not _domain(node.domain) and node.op_type in TABLE:
+            made = TABLE[node.op_type](site)
             return [made] if isinstance(made, Value) else made
         body = defining_body(node, operands, opset, self.scope)
         if body is None:

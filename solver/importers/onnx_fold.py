@@ -49,31 +49,47 @@ def stored(tensor: TensorProto, folder: Path) -> Value:
     Raises
     ------
     UnreadableModelError
-        Where the value is needed, and lies in a file that is not there.
+        Where the value is damaged, or is needed and lies in a file that is not there.
     """
     shape, dtype = tuple(tensor.dims), dtype_name(tensor.data_type)
     weight = is_weight(shape, dtype)
     if not uses_external_data(tensor):
-        data = numpy_helper.to_array(tensor)
-    elif weight and not (folder / ExternalDataInfo(tensor).location).is_file():
-        return Value(shape, dtype, "weight", tensor.name)
+        data = _inside(tensor)
     else:
-        data = _external(tensor, shape, folder)
+        path = _beside(tensor, folder)
+        if weight and not path.is_file():
+            return Value(shape, dtype, "weight", tensor.name)
+        data = _external(tensor, path)
     return Value(shape, dtype, "weight" if weight else "known", tensor.name, data)
 
 
-def _external(tensor: TensorProto, shape: tuple[int, ...], folder: Path) -> NDArray[Any]:
-    info = ExternalDataInfo(tensor)
-    path = folder / info.location
+def _inside(tensor: TensorProto) -> NDArray[Any]:
     try:
-        flat = np.memmap(
-            path, np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)), "r", int(info.offset or 0), shape
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableModelError(f"tensor {tensor.name!r} of the file is damaged: {error}") from error
+
+
+def _beside(tensor: TensorProto, folder: Path) -> Path:
+    location = Path(ExternalDataInfo(tensor).location)
+    if location.is_absolute() or ".." in location.parts:
+        raise UnreadableModelError(
+            f"tensor {tensor.name!r} lies in {location}, which is outside the folder of the model"
         )
+    return folder / location
+
+
+def _external(tensor: TensorProto, path: Path) -> NDArray[Any]:
+    dtype, offset = (
+        np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)),
+        int(ExternalDataInfo(tensor).offset or 0),
+    )
+    try:
+        return np.memmap(path, dtype, "r", offset, tuple(tensor.dims))
     except (OSError, ValueError) as error:
         raise UnreadableModelError(
             f"tensor {tensor.name!r} lies in the file {path}, which cannot be read ({error}): put it beside the model"
         ) from None
-    return flat
 
 
 def is_weight(shape: Sequence[int], dtype: str) -> bool:

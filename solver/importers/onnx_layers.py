@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from solver.importers.onnx_site import Site
 from solver.importers.sketch import Value
 
@@ -191,13 +193,11 @@ def _lrn(site: Site) -> Value:
 
 
 def _lp_norm(site: Site) -> Value:
+    """Where all elements are zero the standard gives zeros: nothing is divided by less than the smallest number."""
     x = site.operand(0)
     axis = site.axis(site.attr("axis", -1), len(x.shape))
-    if site.attr("p", 2) == 1:
-        norm = site.emit("sum", site.emit("abs", x), axis=[axis], keepdim=True)
-    else:
-        norm = site.emit("sqrt", site.emit("sum", site.emit("multiply", x, x), axis=[axis], keepdim=True))
-    return site.emit("divide", x, norm)
+    tiny = float(np.finfo(np.float32).tiny)
+    return site.emit("normalize", x, p=float(site.attr("p", 2)), axis=axis, epsilon=tiny)
 
 
 LAYERS: dict[str, Callable[[Site], Any]] = {

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from ops.registry import rule_for
 from solver.graph import Graph, Tensor
 
+CONSTANT_LIMIT = 2**16
+"""A known value of more elements is no part of a plan: it is a state, stored and not learned."""
+
 Role: TypeAlias = Literal["input", "weight", "known", "result"]
 
 
@@ -131,7 +134,7 @@ class Sketch:
             Inputs first, in the order of the model; each weight and constant before its first use. A tensor carries the
             name of its value, with a number behind it where that name is taken.
         dict
-            The value behind each parameter of the graph.
+            The value behind each parameter and state of the graph.
 
         Raises
         ------
@@ -186,7 +189,7 @@ class Writing:
     tensors : dict
         By the identity of their values.
     weights : dict
-        Parameter -> its value.
+        Parameter or state -> its value.
     """
 
     graph: Graph
@@ -223,6 +226,9 @@ class Writing:
             self.weights[name] = value
             return self.graph.parameter(name, value.shape, dtype=value.dtype)
         assert value.data is not None
+        if value.data.size > CONSTANT_LIMIT:
+            self.weights[name] = value
+            return self.graph.state(name, value.shape, dtype=value.dtype)
         data = value.data if value.data.dtype.isbuiltin == 1 else value.data.astype(np.float32)
         return self.graph.constant(name, data, dtype=value.dtype)
 
