@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -10,13 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.placement import Layout, Partial, Parts, Replicate, Shard
+from ops.placement import Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.cost.reshard import Move
 from solver.layout import block
 
 Array: TypeAlias = NDArray[Any]
 Coordinate: TypeAlias = tuple[int, ...]
 _R = Replicate()
+ROUNDING = 1e-12
+"""How far devices that should agree may differ, relative to the largest value that one of them holds."""
 
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
@@ -49,7 +50,7 @@ class Devices:
         self._indices: dict[tuple[Layout, int, Coordinate], Array] = {}
 
     def indices(self, layout: Layout, dim: int, coordinate: Coordinate) -> Array:
-        """Return which indices of a dim a device holds, in the order in which it holds them."""
+        """Return which indices of a dim a device holds; it holds them in ascending order."""
         mine = tuple(p if isinstance(p, Shard) and p.dim == dim else None for p in layout)
         along = tuple(c if p is not None else 0 for c, p in zip(coordinate, mine, strict=True))
         key = (layout, dim, along)
@@ -70,23 +71,21 @@ class Devices:
         return found
 
     def assemble(self, blocks: Sequence[Array], layout: Layout) -> Array | None:
-        """Put the blocks of all devices together; None where devices that should agree do not."""
-        kinds = {axis: p.kind for axis, p in enumerate(layout) if isinstance(p, Partial)}
+        """Put the blocks of all devices together; None where devices that should agree do not, or hold other shapes."""
         terms: dict[Coordinate, Array] = {}
         for coordinate, mine in zip(self.coordinates, blocks, strict=True):
-            key = tuple(c if p != _R else 0 for c, p in zip(coordinate, layout, strict=True))
-            if (
-                key in terms
-                and terms[key] is not mine
-                and not np.array_equal(terms[key], mine, equal_nan=_floats(mine))
-            ):
+            key = tuple(0 if p == _R else c for c, p in zip(coordinate, layout, strict=True))
+            if not agree(terms.setdefault(key, mine), mine):
                 return None
-            terms[key] = mine
-        for axis, kind in kinds.items():
-            terms = _reduced(terms, axis, kind, self.sizes[axis])
-        whole = np.zeros(self.shape, blocks[0].dtype)
+        for axis, placement in enumerate(layout):
+            if isinstance(placement, Partial):
+                terms = _reduced(terms, axis, placement.kind)
+        whole = np.zeros(self.shape, np.result_type(*terms.values()))
         for coordinate, mine in terms.items():
-            whole[np.ix_(*(self.indices(layout, dim, coordinate) for dim in range(len(self.shape))))] = mine
+            places = [self.indices(layout, dim, coordinate) for dim in range(len(self.shape))]
+            if mine.shape != tuple(map(len, places)):
+                return None
+            whole[np.ix_(*places)] = mine
         return whole
 
     def group(self, axis: int, coordinate: Coordinate) -> list[int]:
@@ -110,117 +109,101 @@ class Devices:
             The most that any device has sent.
         """
         if move.kind == "permute":
-            senders = [self.rank_of[move.sender(self.sizes, c)] for c in self.coordinates]
-            sent = max(
-                0 if sender == rank else blocks[sender].size * self.itemsize for rank, sender in enumerate(senders)
-            )
-            return [
-                self._ordered(blocks[s], move, self.coordinates[s], c)
-                for s, c in zip(senders, self.coordinates, strict=True)
-            ], sent
+            senders = [self.rank_of[move.sender(self.sizes, coordinate)] for coordinate in self.coordinates]
+            elements = (blocks[sender].size for rank, sender in enumerate(senders) if sender != rank)
+            return [blocks[sender] for sender in senders], max(elements, default=0) * self.itemsize
         (axis,) = move.axes
-        moved: list[Array] = [blocks[0]] * len(blocks)
+        moved: list[Array] = list(blocks)
         most = 0
         for coordinate in self.coordinates:
             if coordinate[axis] == 0:
                 ranks = self.group(axis, coordinate)
-                made, sent = self._along(axis, [blocks[r] for r in ranks], [self.coordinates[r] for r in ranks], move)
+                line = _Line(self, move, [self.coordinates[rank] for rank in ranks], [blocks[rank] for rank in ranks])
+                made, sent = line.run()
                 most = max(most, sent)
                 for rank, array in zip(ranks, made, strict=True):
                     moved[rank] = array
-        return moved, most
+        return moved, most * self.itemsize
 
-    # ------------------------------------------------------------------------------------------------ one mesh axis
 
-    def _along(self, axis: int, held: list[Array], places: list[Coordinate], move: Move) -> tuple[list[Array], int]:
-        n = len(held)
-        source, target = move.source[axis], move.target[axis]
-        match move.kind:
+class _Line:
+    """The devices along one mesh axis that run a move together."""
+
+    def __init__(self, devices: Devices, move: Move, places: list[Coordinate], held: list[Array]) -> None:
+        self.devices, self.move, self.places, self.held = devices, move, places, held
+        (axis,) = move.axes
+        self.source, self.target = move.source[axis], move.target[axis]
+
+    def run(self) -> tuple[list[Array], int]:
+        """Return what each device holds afterwards, and the most elements that one of them sends."""
+        n, held = len(self.held), self.held
+        match self.move.kind:
             case "all_reduce":
-                whole, sent = ring_all_reduce(held, source.kind)  # type: ignore[union-attr]
-                return [whole] * n, sent * self.itemsize
+                whole, sent = ring_all_reduce(held, _kind(self.source))
+                return [whole] * n, sent
             case "reduce_scatter":
-                pieces = [[self._part(held[j], move, places[j], place) for place in places] for j in range(n)]
-                made, sent = ring_reduce_scatter(pieces, source.kind)  # type: ignore[union-attr]
-                return [
-                    self._ordered(mine, move, place, place) for mine, place in zip(made, places, strict=True)
-                ], sent * self.itemsize
+                return ring_reduce_scatter(
+                    [[self._piece(j, i) for i in range(n)] for j in range(n)], _kind(self.source)
+                )
             case "all_gather":
-                return [self._joined(held, move, axis, places, places[0])] * n, (n - 1) * held[0].size * self.itemsize
+                return [self._joined(held, 0)] * n, (n - 1) * max(mine.size for mine in held)
             case "all_to_all":
-                pieces = [[self._part(held[j], move, places[j], place) for place in places] for j in range(n)]
+                pieces = [[self._piece(j, i) for i in range(n)] for j in range(n)]
                 sent = max(sum(piece.size for i, piece in enumerate(row) if i != j) for j, row in enumerate(pieces))
-                columns = ([row[i] for row in pieces] for i in range(n))
-                made = [
-                    self._joined(column, move, axis, places, place)
-                    for column, place in zip(columns, places, strict=True)
-                ]
-                return made, sent * self.itemsize
+                return [self._joined([row[i] for row in pieces], i) for i in range(n)], sent
             case "slice":
-                return [self._ordered(held[i], move, place, place) for i, place in enumerate(places)], 0
+                return [self._piece(i, i) for i in range(n)], 0
             case "zero_fill":
-                return [self._padded(held[i], move, place, i) for i, place in enumerate(places)], 0
+                return [self._term(i) for i in range(n)], 0
             case "scale":
-                return [mine * n if target == Partial("avg") else mine / n for mine in held], 0
+                return [mine * n if self.target == Partial("avg") else mine / n for mine in held], 0
             case "relabel":
-                return list(held), 0
-        raise ValueError(f"no such move: {move.kind}")
+                return held, 0
+        raise ValueError(f"no such move: {self.move.kind}")
 
-    def _changed(self, move: Move) -> list[int]:
-        pairs = [pair for pair in zip(move.source, move.target, strict=True) if pair[0] != pair[1]]
-        return sorted({p.dim for pair in pairs for p in pair if isinstance(p, Shard)})
+    def _indices(self, layout: Layout, dim: int, i: int) -> Array:
+        return self.devices.indices(layout, dim, self.places[i])
 
-    def _part(self, array: Array, move: Move, mine: Coordinate, theirs: Coordinate) -> Array:
-        """Return what of a device's block another one is to hold, in the order in which it lies here."""
-        for dim in self._changed(move):
-            wanted = np.isin(self.indices(move.source, dim, mine), self.indices(move.target, dim, theirs))
-            array = np.compress(wanted, array, axis=dim)
-        return array
+    def _piece(self, j: int, i: int) -> Array:
+        """Return what of the block of device j device i is to hold: cut along the dim that the move cuts."""
+        assert isinstance(self.target, Shard)
+        dim = self.target.dim
+        wanted = np.isin(self._indices(self.move.source, dim, j), self._indices(self.move.target, dim, i))
+        return np.compress(wanted, self.held[j], axis=dim)
 
-    def _ordered(self, array: Array, move: Move, theirs: Coordinate, mine: Coordinate) -> Array:
-        """Return what a device is to hold of another one's block (or of its own), in its own order."""
-        for dim in self._changed(move):
-            have, want = self.indices(move.source, dim, theirs), self.indices(move.target, dim, mine)
-            if array.shape[dim] != len(have):  # a part that `_part` took: only the wanted indices, in their old order
-                have = have[np.isin(have, want)]
-            array = np.take(array, positions(have, want), axis=dim)
-        return array
+    def _joined(self, pieces: list[Array], i: int) -> Array:
+        """Put the pieces that device i holds together along the dim that was cut, its indices in order."""
+        assert isinstance(self.source, Shard)
+        dim, target = self.source.dim, self._indices(self.move.target, self.source.dim, i)
+        held = [self._indices(self.move.source, dim, j) for j in range(len(pieces))]
+        order = np.argsort(np.concatenate([indices[np.isin(indices, target)] for indices in held]))
+        return np.take(np.concatenate(pieces, axis=dim), order, axis=dim)
 
-    def _joined(self, pieces: list[Array], move: Move, axis: int, places: list[Coordinate], mine: Coordinate) -> Array:
-        """Put the pieces of a group together along the dim that was cut, in the order in which a device is to hold them."""
-        source = move.source[axis]
-        assert isinstance(source, Shard)
-        dim = source.dim
-        want = self.indices(move.target, dim, mine)
-        have = [self.indices(move.source, dim, place) for place in places]
-        joined = np.take(
-            np.concatenate(pieces, axis=dim),
-            positions(np.concatenate([index[np.isin(index, want)] for index in have]), want),
-            axis=dim,
-        )
-        for other in self._changed(move):
-            if other != dim:
-                here = self.indices(move.source, other, mine)
-                target = self.indices(move.target, other, mine)
-                joined = np.take(joined, positions(here[np.isin(here, target)], target), axis=other)
-        return joined
-
-    def _padded(self, array: Array, move: Move, mine: Coordinate, i: int) -> Array:
+    def _term(self, i: int) -> Array:
         """Return one term of a sum: the block of a device among zeros; of equal blocks only the first counts."""
-        dims = self._changed(move)
-        if not dims:
-            return array if i == 0 else np.zeros_like(array)
-        (dim,) = dims
-        have, want = self.indices(move.source, dim, mine), self.indices(move.target, dim, mine)
-        padded = np.zeros((*array.shape[:dim], len(want), *array.shape[dim + 1 :]), array.dtype)
-        padded[(slice(None),) * dim + (positions(want, have),)] = array
+        mine = self.held[i]
+        if not isinstance(self.source, Shard):
+            return mine if i == 0 else np.zeros_like(mine)
+        dim = self.source.dim
+        kept = np.isin(self._indices(self.move.target, dim, i), self._indices(self.move.source, dim, i))
+        padded = np.zeros((*mine.shape[:dim], len(kept), *mine.shape[dim + 1 :]), mine.dtype)
+        padded[(slice(None),) * dim + (kept,)] = mine
         return padded
 
 
-def positions(have: Array, want: Array) -> Array:
-    """Return where in one list of distinct indices those of another one stand."""
-    order = np.argsort(have, kind="stable")
-    return order[np.searchsorted(have, want, sorter=order)]
+def _kind(placement: Placement) -> str:
+    assert isinstance(placement, Partial)
+    return placement.kind
+
+
+def agree(one: Array, other: Array) -> bool:
+    """Tell whether two devices hold the same; a kernel may round in another way where memory is aligned otherwise."""
+    if one is other:
+        return True
+    if one.shape != other.shape or one.dtype.kind not in "fc":
+        return np.array_equal(one, other)
+    largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+    return np.allclose(one, other, rtol=0.0, atol=ROUNDING * float(largest), equal_nan=True)
 
 
 def combine(kind: str, terms: Sequence[Array]) -> Array:
@@ -264,22 +247,16 @@ def ring_all_reduce(held: list[Array], kind: str) -> tuple[Array, int]:
     sent : int
         The elements that each device sent: 2 (n - 1) chunks of ceil(elements / n).
     """
-    n = len(held)
-    chunk = math.ceil(held[0].size / n)
-    padded = [
-        np.resize(np.append(mine.reshape(-1), np.zeros(n * chunk - mine.size, mine.dtype)), n * chunk) for mine in held
-    ]
+    n, size = len(held), held[0].size
+    chunk = -(-size // n)
+    padded = [np.concatenate([mine.reshape(-1), np.zeros(n * chunk - size, mine.dtype)]) for mine in held]
     reduced, sent = ring_reduce_scatter([np.split(mine, n) for mine in padded], kind)
-    whole = np.concatenate(reduced)[: held[0].size].reshape(held[0].shape)
+    whole = np.concatenate(reduced)[:size].reshape(held[0].shape)
     return whole, sent + (n - 1) * chunk
 
 
-def _reduced(terms: dict[Coordinate, Array], axis: int, kind: str, size: int) -> dict[Coordinate, Array]:
+def _reduced(terms: dict[Coordinate, Array], axis: int, kind: str) -> dict[Coordinate, Array]:
     gathered: dict[Coordinate, list[Array]] = {}
     for coordinate, term in terms.items():
         gathered.setdefault((*coordinate[:axis], 0, *coordinate[axis + 1 :]), []).append(term)
     return {coordinate: combine(kind, found) for coordinate, found in gathered.items()}
-
-
-def _floats(array: Array) -> bool:
-    return array.dtype.kind == "f"

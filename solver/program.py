@@ -154,6 +154,7 @@ class _Lowering:
     plan: Evaluation
     buffers: dict[str, Buffer] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    copies: dict[str, str] = field(default_factory=dict)
 
     def program(self) -> Program:
         graph = self.plan.problem.graph
@@ -177,7 +178,7 @@ class _Lowering:
         bound = plan.problem.bound[node.name]
         self.steps.append(LocalOp(node.name, node.op, operands, results, self._attrs(node, bound, rows)))
         for tensor in node.results:
-            self._shared(tensor)
+            self._shared(tensor)  # a path of no moves where there is no copy
 
     def _operand(self, use: Use) -> str:
         plan = self.plan
@@ -196,9 +197,9 @@ class _Lowering:
 
     def _shared(self, tensor: str) -> str:
         """Return the buffer of the shared copy of a tensor; it is made at the first call."""
-        made, held = self.plan.made(tensor), self.plan.held(tensor)
-        name = f"{tensor} held"
-        return name if held == made or name in self.buffers else self._reshard(tensor, held, name)
+        if tensor not in self.copies:
+            self.copies[tensor] = self._reshard(tensor, self.plan.held(tensor), f"{tensor} held")
+        return self.copies[tensor]
 
     def _reshard(self, source: str, target: Layout, name: str) -> str:
         """Add the moves from a buffer to a layout; return the buffer that they end in."""
@@ -206,12 +207,17 @@ class _Lowering:
         path = self.plan.table(held.tensor).path(held.layout, target)
         for count, move in enumerate(path, 1):
             last = count == len(path)
-            reached = self._buffer(
-                held.tensor, name if last else f"{name} via {count}", move.target, transient=not last
-            )
+            free = self._free_name(name if last else f"{name} via {count}")
+            reached = self._buffer(held.tensor, free, move.target, transient=not last)
             self.steps.append(Transfer(source, reached, move, self._groups(move)))
             source = reached
         return source
+
+    def _free_name(self, name: str) -> str:
+        """Return a name for a buffer that no tensor and no other buffer has."""
+        while name in self.buffers or name in self.plan.problem.graph.tensors:
+            name += "'"
+        return name
 
     def _groups(self, move: Move) -> tuple[tuple[int, ...], ...]:
         mesh = self.plan.problem.mesh

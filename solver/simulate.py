@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from ops.registry import rule_for
 from solver.collectives import Array, Devices
-from solver.program import BufferNames, LocalOp, Program, Transfer
-from solver.values import call, random_values, run_whole
+from solver.program import BufferNames, LocalOp, Program, Step, Transfer
+from solver.values import KERNEL_ERRORS, call, given_values, random_values, run_whole
 
 TOLERANCE = 1e-9
 """The largest difference of an output from the unsharded run, relative to its largest value, in float64."""
@@ -26,12 +26,14 @@ class Run:
     ----------
     max_error : mapping
         Output -> the largest difference from the unsharded run, relative to its largest value; inf where devices that
-        should agree do not.
+        should agree do not, or where the run has stopped.
     bytes_sent, predicted_bytes : int
         Per device: counted as they were sent, and what the plan says.
     peak_memory, predicted_memory : int
-        Bytes per device: counted as buffers came and went, and what the plan says.
+        Bytes per device: counted as arrays came and went, and what the plan says.
     devices : int
+    stopped : str or None
+        Why the run has stopped before its end.
     """
 
     max_error: Mapping[str, float]
@@ -40,20 +42,27 @@ class Run:
     peak_memory: int
     predicted_memory: int
     devices: int
+    stopped: str | None = None
     tolerance: float = field(default=TOLERANCE, repr=False)
 
     @property
     def findings(self) -> list[str]:
         """What is wrong, a sentence each."""
+        if self.stopped is not None:
+            return [self.stopped]
         found = [
             f"output {name!r} differs from the unsharded run by {error:.2e} of its largest value"
+            if math.isfinite(error)
+            else f"output {name!r} has no one value: devices disagree, or hold what the unsharded run does not"
             for name, error in self.max_error.items()
             if not error <= self.tolerance
         ]
         if self.bytes_sent != self.predicted_bytes:
-            found.append(f"{self.bytes_sent} bytes were sent per device, the plan says {self.predicted_bytes}")
+            found.append(f"{_count(self.bytes_sent, 'byte')} sent per device, the plan says {self.predicted_bytes:,}")
         if self.peak_memory != self.predicted_memory:
-            found.append(f"{self.peak_memory} bytes were stored at the peak, the plan says {self.predicted_memory}")
+            found.append(
+                f"{_count(self.peak_memory, 'byte')} stored at the peak, the plan says {self.predicted_memory:,}"
+            )
         return found
 
     @property
@@ -62,19 +71,26 @@ class Run:
         return not self.findings
 
     def __str__(self) -> str:
+        if not self.ok:
+            return "\n".join(["the simulated run is wrong:", *(f"  {finding}" for finding in self.findings)])
         worst = max(self.max_error.values(), default=0.0)
-        told = (
-            f"simulated on {self.devices} devices: {len(self.max_error)} outputs agree with the unsharded run "
-            f"(largest relative difference {worst:.1e}), {self.bytes_sent:,} bytes sent per device as predicted"
-        )
+        agree = "agrees" if len(self.max_error) == 1 else "agree"
         return (
-            told
-            if self.ok
-            else "the simulated run is wrong:\n" + "\n".join(f"  {finding}" for finding in self.findings)
+            f"simulated on {_count(self.devices, 'device')}: {_count(len(self.max_error), 'output')} {agree} with the "
+            f"unsharded run (largest relative difference {worst:.1e}), {_count(self.bytes_sent, 'byte')} sent per "
+            "device as predicted"
         )
 
 
-def simulate(program: Program, seed: int = 0, values: Mapping[str, Array] | None = None) -> Run:
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+class _StoppedError(Exception):
+    """A step of a program that cannot run."""
+
+
+def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None = None) -> Run:
     """Run a program in numpy, collectives included, and compare every graph output with the unsharded run.
 
     Parameters
@@ -83,24 +99,36 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Array] | None
     seed : int, optional
         Of the values drawn for inputs, parameters and states.
     values : mapping, optional
-        Source -> array, instead of drawn ones.
+        Source -> array, instead of drawn ones; constants may be left out.
 
     Returns
     -------
     Run
+
+    Raises
+    ------
+    ValuesError
+        Where the values do not fit the graph.
     """
     graph = program.problem.graph
-    given = random_values(graph, seed) if values is None else dict(values)
-    machine = _Machine(program)
-    made = machine.run(given)
+    given = random_values(graph, seed) if values is None else given_values(graph, values)
     whole = run_whole(graph, given)
+    machine = _Machine(program)
+    stopped: str | None = None
+    errors = dict.fromkeys(graph.outputs, math.inf)
+    try:
+        made = machine.run(given)
+        errors = {name: relative_error(made[name], whole[name]) for name in graph.outputs}
+    except _StoppedError as error:
+        stopped = str(error)
     return Run(
-        {name: relative_error(made[name], whole[name]) for name in graph.outputs},
+        errors,
         machine.sent,
         sum(reshard.bytes for reshard in program.plan.reshards),
         machine.memory.peak,
         program.plan.memory.peak,
         math.prod(program.problem.mesh.sizes),
+        stopped,
     )
 
 
@@ -125,7 +153,7 @@ class _Machine:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.sent = 0
-        self.alive: dict[str, list[Array]] = {}
+        self.alive: dict[str, Sequence[Array]] = {}
         self.memory = _Memory(program)
         self._devices: dict[str, Devices] = {}
 
@@ -141,44 +169,52 @@ class _Machine:
         """Run every step; return the outputs put together, None where devices that should agree do not."""
         program = self.program
         for tensor, name in program.sources.items():
-            self.alive[name] = self.devices(tensor).cut(values[tensor], program.buffers[name].layout)
+            self._write(name, self.devices(tensor).cut(values[tensor], program.buffers[name].layout))
+        self.memory.begin()
         for step in program.steps:
-            if isinstance(step, Transfer):
-                self._transfer(step)
-            else:
-                self._op(step)
-            self.memory.after(step)
-            for name in self.memory.unread(step):
+            what = step.target if isinstance(step, Transfer) else step.node
+            if missing := sorted({*read_by(step)} - self.alive.keys()):
+                raise _StoppedError(f"{what!r} reads {missing[0]!r}, which is not there")
+            try:
+                self._transfer(step) if isinstance(step, Transfer) else self._op(step)
+            except KERNEL_ERRORS as error:
+                raise _StoppedError(f"{what!r} cannot run on the devices: {error}") from error
+            for name in self.memory.after(step):
                 self.alive.pop(name, None)
+        if missing := sorted({*program.outputs.values()} - self.alive.keys()):
+            raise _StoppedError(f"nothing has made {missing[0]!r}")
         return {
             tensor: self.devices(tensor).assemble(self.alive[name], program.buffers[name].layout)
             for tensor, name in program.outputs.items()
         }
 
+    def _write(self, name: str, arrays: Sequence[Array]) -> None:
+        buffer = self.program.buffers[name]
+        for device, array in enumerate(arrays):
+            if array.shape != buffer.shape:
+                raise _StoppedError(f"{name!r} has shape {array.shape} on device {device}, not {buffer.shape}")
+        self.alive[name] = arrays
+        self.memory.write(name, max(array.size for array in arrays) * self.devices(buffer.tensor).itemsize)
+
     def _transfer(self, step: Transfer) -> None:
         tensor = self.program.buffers[step.source].tensor
-        self.alive[step.target], sent = self.devices(tensor).move(self.alive[step.source], step.move)
+        arrays, sent = self.devices(tensor).move(self.alive[step.source], step.move)
         self.sent += sent
+        self._write(step.target, arrays)
 
     def _op(self, step: LocalOp) -> None:
         """Run an op on every device; devices that hold the very same arrays share the work."""
         kernel = rule_for(step.op).kernel
-        count = len(step.attrs)
-        operands = [[self._read(names, rank) for names in step.operands] for rank in range(count)]
         shared: dict[Any, list[Array]] = {}
         made: list[list[Array]] = []
-        for rank in range(count):
-            key = (id(step.attrs[rank]), *(_identity(operand) for operand in operands[rank]))
+        for rank, attrs in enumerate(step.attrs):
+            operands = [self._read(names, rank) for names in step.operands]
+            key = (id(attrs), *map(_identity, operands))
             if key not in shared:
-                shared[key] = call(kernel, operands[rank], step.attrs[rank])
+                shared[key] = call(kernel, operands, attrs)
             made.append(shared[key])
-        for slot, name in enumerate(step.results):
-            self.alive[name] = [results[slot] for results in made]
-            wanted = self.program.buffers[name].shape
-            if self.alive[name][0].shape != wanted:
-                raise RuntimeError(
-                    f"{step.op} {step.node!r} made {self.alive[name][0].shape} on a device, not {wanted}"
-                )
+        for name, arrays in zip(step.results, zip(*made, strict=True), strict=True):
+            self._write(name, arrays)
 
     def _read(self, names: BufferNames, rank: int) -> Any:
         if names is None:
@@ -194,58 +230,58 @@ class _Memory:
     """Counts what one device stores, as the program runs (docs/semantics.md, section 5)."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
+        self.peak = 0
         self._root: dict[str, str] = {}
-        self._stored = {name: self._bytes(name) for name in program.sources.values()}
-        self._forever = set(self._stored)
         for step in program.steps:
             for name, root in _roots(step, program):
-                self._root[name] = self._root.get(root, root)
-        self._forever |= {self._root.get(name, name) for name in program.outputs.values()}
-        self._last_read: dict[str, int] = {}
-        self._last_touched: dict[str, int] = {}
+                self._root[name] = self._of(root)
+        self._kept = {*program.outputs.values()}
+        self._forever = {*program.sources.values(), *map(self._of, self._kept)}
+        self._last: dict[str, int] = {}
+        self._last_of_root: dict[str, int] = {}
         for position, step in enumerate(program.steps):
-            for name in (*_read_by(step), *_written_by(step)):
-                self._last_read[self._root.get(name, name)] = position
-                self._last_touched[name] = position
-        self._position = 0
+            for name in (*read_by(step), *written_by(step)):
+                self._last[name] = self._last_of_root[self._of(name)] = position
+        self._stored: dict[str, int] = {}
+        self._position = -1
+
+    def _of(self, name: str) -> str:
+        """Return the buffer whose memory a buffer is."""
+        return self._root.get(name, name)
+
+    def write(self, name: str, size: int) -> None:
+        """Count an array as it comes."""
+        if name not in self._root:
+            self._stored[name] = size
+
+    def begin(self) -> None:
+        """Count what is stored before the first step."""
         self.peak = sum(self._stored.values())
 
-    def after(self, step: LocalOp | Transfer) -> None:
-        """Count a step that has run: what it read and wrote was stored together."""
-        for name in _written_by(step):
-            if name not in self._root:
-                self._stored[name] = self._bytes(name)
+    def after(self, step: Step) -> list[str]:
+        """Count a step that has run, with what it reads and writes; return what nothing reads any more."""
+        self._position += 1
         self.peak = max(self.peak, sum(self._stored.values()))
-        for name in [name for name in self._stored if self._last_read.get(name, -1) <= self._position]:
+        for name in [name for name in self._stored if self._last_of_root.get(name, -1) <= self._position]:
             if name not in self._forever:
                 del self._stored[name]
-        self._position += 1
-
-    def unread(self, step: LocalOp | Transfer) -> Iterator[str]:
-        """Yield the buffers that no later step reads and that are no output."""
-        kept = set(self.program.outputs.values())
-        for name in (*_read_by(step), *_written_by(step)):
-            if self._last_touched[name] < self._position and name not in kept:
-                yield name
-
-    def _bytes(self, name: str) -> int:
-        buffer = self.program.buffers[name]
-        return math.prod(buffer.shape) * self.program.problem.graph.tensors[buffer.tensor].itemsize
+        touched = (*read_by(step), *written_by(step))
+        return [name for name in touched if self._last[name] <= self._position and name not in self._kept]
 
 
-def _roots(step: LocalOp | Transfer, program: Program) -> Iterator[tuple[str, str]]:
+def _roots(step: Step, program: Program) -> Iterator[tuple[str, str]]:
     """Yield the buffers that have no memory of their own, with the one whose memory they are or keep alive."""
     if isinstance(step, Transfer):
         if program.buffers[step.target].transient:
             yield step.target, step.source
     elif rule_for(step.op).view:
-        read = next(iter(_read_by(step)), None)
+        read = next(read_by(step), None)
         if read is not None:
             yield from ((name, read) for name in step.results)
 
 
-def _read_by(step: LocalOp | Transfer) -> Iterator[str]:
+def read_by(step: Step) -> Iterator[str]:
+    """Yield the buffers that a step reads, operand by operand."""
     if isinstance(step, Transfer):
         yield step.source
     else:
@@ -253,5 +289,6 @@ def _read_by(step: LocalOp | Transfer) -> Iterator[str]:
             yield from () if names is None else (names,) if isinstance(names, str) else names
 
 
-def _written_by(step: LocalOp | Transfer) -> tuple[str, ...]:
+def written_by(step: Step) -> tuple[str, ...]:
+    """Return the buffers that a step writes."""
     return (step.target,) if isinstance(step, Transfer) else step.results

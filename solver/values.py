@@ -17,6 +17,12 @@ from solver.graph import Graph, Node, Tensor, flat
 Array: TypeAlias = NDArray[Any]
 _ANY_INDEX = 2
 """Integers that no op reads as an index are below this."""
+KERNEL_ERRORS = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError)
+"""What a kernel raises on arrays that do not fit it."""
+
+
+class ValuesError(ValueError):
+    """Values that do not fit the graph."""
 
 
 def random_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
@@ -41,6 +47,53 @@ def random_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
             _fixed(tensor) if tensor.value is not None else _drawn(tensor, _domains(graph, tensor.name), rng)
         )
     return values
+
+
+def given_values(graph: Graph, values: Mapping[str, Any]) -> dict[str, Array]:
+    """Read the values that a person gives for the sources of a graph; constants that are left out keep theirs.
+
+    Parameters
+    ----------
+    graph : Graph
+    values : mapping
+        Source -> array, or what numpy makes one of.
+
+    Returns
+    -------
+    dict
+        Name -> array, floating ones in float64.
+
+    Raises
+    ------
+    ValuesError
+        Where a source has no value, a name is no source, or a shape or a dtype does not fit.
+    """
+    sources = {name: tensor for name, tensor in graph.tensors.items() if tensor.producer is None}
+    for name in values:
+        if name not in sources:
+            raise ValuesError(f"a value is given for {name!r}, which is no input, parameter, state or constant")
+    found: dict[str, Array] = {}
+    for name, tensor in sources.items():
+        if name in values:
+            found[name] = _read(tensor, values[name])
+        elif tensor.value is not None:
+            found[name] = _fixed(tensor)
+        else:
+            raise ValuesError(f"{tensor.role} {name!r} has no value: give an array of shape {tensor.shape}")
+    return found
+
+
+def _read(tensor: Tensor, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValuesError(f"the value of {tensor.name!r} is no array: {error}") from error
+    if array.shape != tensor.shape:
+        raise ValuesError(f"the value of {tensor.name!r} has shape {array.shape}, but the tensor has {tensor.shape}")
+    fits = "b" if tensor.dtype == "bool" else "fiu" if _floating(tensor.dtype) else "iu"
+    if array.dtype.kind not in fits:
+        raise ValuesError(f"the value of {tensor.name!r} is {array.dtype}, but the tensor is {tensor.dtype}")
+    return array.astype(np.float64 if _floating(tensor.dtype) else tensor.dtype)
 
 
 def _fixed(tensor: Tensor) -> Array:
@@ -103,13 +156,21 @@ def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     -------
     dict
         Graph output -> array. Everything else is dropped after its last use.
+
+    Raises
+    ------
+    ValuesError
+        Where a kernel cannot run on them.
     """
     alive = {name: values[name] for name in graph.tensors if graph.tensors[name].producer is None}
     dying = last_reads(graph)
     for node in graph.nodes.values():
         op = rule_for(node.op)
         operands = [read(alive, names) for names in node.operands]
-        results = call(op.kernel, operands, local_attrs(op, node.attrs, Device(graph.bind(node.name))))
+        try:
+            results = call(op.kernel, operands, local_attrs(op, node.attrs, Device(graph.bind(node.name))))
+        except KERNEL_ERRORS as error:
+            raise ValuesError(f"op {node.name!r} ({node.op}) cannot run on these values: {error}") from error
         alive.update(zip(node.results, results, strict=True))
         for name in dying.get(node.name, ()):
             del alive[name]
