@@ -10,7 +10,7 @@ from ops.notation import RuleError, Signature, parse
 from ops.placement import PARTIAL_KINDS
 
 COMMUNICATING = {"halo": "halo_exchange", "synced": "synced_kernels"}
-"""Kinds of factor that a kernel cannot cut without talking to other devices, and the capability each needs by default."""
+"""Kinds of factor that a kernel cannot cut without talking to other devices, and the capability each needs."""
 FACTOR_KINDS = (*PARTIAL_KINDS, "whole", "halo", "synced")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
