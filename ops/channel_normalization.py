@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ops.bind import Shape
-from ops.dims import Array, channel_axis
+from ops.dims import Array, channel_axis, shape_of
 from ops.grad import Grad
 from ops.normalization import affine_grads, scaled, standardized, standardized_back
 from ops.notation import RuleError
-from ops.op import Attrs, LocalContext
+from ops.op import Attrs, LocalContext, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
 
@@ -97,14 +98,17 @@ def _batch_norm_back(
     return x_grad, *affine_grads(normal, out_grad, scale, shapes["bias"], axes)
 
 
+def _batch_norm_flops(shapes: Shapes, attrs: Attrs) -> int:
+    running = _uses_running(attrs["is_test"], attrs["use_global_stats"])
+    return (2 if running else 8) * math.prod(shape_of(shapes, "x"))
+
+
 @family(
     "batch_norm",
     "x[], mean[], variance[], scale?[], bias?[] -> out[], mean_out[], variance_out[]",
     kernel=_batch_norm,
     domain={"variance": "positive"},
-    flops=lambda shapes, attrs: (
-        (2 if _uses_running(attrs["is_test"], attrs["use_global_stats"]) else 8) * math.prod(shapes["x"])
-    ),
+    flops=_batch_norm_flops,
     grad=Grad(_batch_norm_back, reads="x mean variance scale", of="x scale bias", outs="out", shapes=True),
 )
 def batch_norm(
@@ -121,6 +125,91 @@ def batch_norm(
     return rule(
         f"x[{dims}], mean[c], variance[c], scale?[c], bias?[c] -> out[{dims}], mean_out[c], variance_out[c]",
         whole="" if running else f"n {_space_names(x)}",
+    )
+
+
+# A batch norm whose statistics are those of all devices.
+Statistics = Generator[tuple[Array, str], Array, Any]
+_SYNC = "sync_batch_norm"
+
+
+def _standardized_together(x: Array, axes: Sequence[int], epsilon: float) -> Statistics:
+    """Return x as `standardized` does, then mean and variance: those of equal blocks are averaged."""
+    mean = yield x.mean(tuple(axes), keepdims=True), "avg"
+    centered = x - mean
+    variance = yield (centered * centered).mean(tuple(axes), keepdims=True), "avg"
+    inverse = 1 / np.sqrt(variance + epsilon)
+    return centered * inverse, inverse, mean.reshape(-1), variance.reshape(-1)
+
+
+def _sync_batch_norm(
+    x: Array,
+    mean: Array,
+    variance: Array,
+    scale: Array | None,
+    bias: Array | None,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_format: str,
+    use_global_stats: bool | None,
+) -> Statistics:
+    if _uses_running(is_test, use_global_stats):
+        return _batch_norm(x, mean, variance, scale, bias, is_test, momentum, epsilon, data_format, use_global_stats)
+    channel = channel_axis(data_format, x.ndim)
+    normal, _, own_mean, own_variance = yield from _standardized_together(x, _but(x.ndim, channel), epsilon)
+    return (
+        scaled(normal, scale, bias, _along(x.ndim, channel)),
+        momentum * mean + (1 - momentum) * own_mean,
+        momentum * variance + (1 - momentum) * own_variance,
+    )
+
+
+def _sync_batch_norm_back(
+    x: Array, mean: Array, variance: Array, scale: Array | None, out_grad: Array, *, shapes: Any, **attrs: Any
+) -> Statistics:
+    if _uses_running(attrs["is_test"], attrs["use_global_stats"]):
+        return _batch_norm_back(x, mean, variance, scale, out_grad, shapes=shapes, **attrs)
+    channel = channel_axis(attrs["data_format"], x.ndim)
+    axes = _but(x.ndim, channel)
+    normal, inverse, _, _ = yield from _standardized_together(x, axes, attrs["epsilon"])
+    slope = scaled(out_grad, scale, None, _along(x.ndim, channel))
+    means = np.stack([slope.mean(axes, keepdims=True), (slope * normal).mean(axes, keepdims=True)])
+    shift, pull = yield means, "avg"
+    x_grad = inverse * (slope - shift - normal * pull)
+    return x_grad, *affine_grads(normal, out_grad, scale, shapes["bias"], axes)
+
+
+@family(
+    "sync_batch_norm",
+    "x[], mean[], variance[], scale?[], bias?[] -> out[], mean_out[], variance_out[]",
+    kernel=_sync_batch_norm,
+    domain={"variance": "positive"},
+    flops=_batch_norm_flops,
+    grad=Grad(
+        _sync_batch_norm_back,
+        reads="x mean variance scale",
+        of="x scale bias",
+        outs="out",
+        cuts="n s*",
+        shapes=True,
+    ),
+)
+def sync_batch_norm(
+    x: Shape,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str = "NCHW",
+    use_global_stats: bool | None = None,
+) -> Rule:
+    """A batch norm whose devices add up their statistics, so that batch and space may be cut."""
+    coupled = [] if _uses_running(is_test, use_global_stats) else ["n", *_space_names(x).split()]
+    dims = _channel_dims(x, data_format, "c")
+    return rule(
+        f"x[{dims}], mean[c], variance[c], scale?[c], bias?[c] -> out[{dims}], mean_out[c], variance_out[c]",
+        synced=" ".join(coupled),
+        needs=dict.fromkeys(coupled, _SYNC),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ops.bind import Shape
-from ops.dims import Array
+from ops.dims import Array, shape_of
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
@@ -180,6 +180,37 @@ op(
     domain={"input": "unit", "label": "unit"},
     grad=Grad(_log_loss_grad, of="input"),
 )
+
+
+# Labels made smoother before a loss.
+def _label_smooth(label: Array, prior_dist: Array | None, epsilon: float, classes: int = 0) -> Array:
+    floor = 1 / (classes or label.shape[-1]) if prior_dist is None else prior_dist
+    return np.asarray((1 - epsilon) * label + epsilon * floor, label.dtype)
+
+
+@family(
+    "label_smooth",
+    "label[], prior_dist?[] -> out[]",
+    kernel=_label_smooth,
+    dtype=lambda dtypes, attrs: (dtypes["label"],),
+    local=lambda attrs, ctx: {**attrs, "classes": shape_of(ctx.operands, "label")[-1] * ctx.count("c")},
+    flops=lambda shapes, attrs: 2 * math.prod(shapes["label"]),
+    grad=Grad(lambda out_grad, epsilon, classes=0: (1 - epsilon) * out_grad, reads="", of="label"),
+)
+def label_smooth(label: Shape, prior_dist: Shape | None, epsilon: float = 0.1) -> Rule:
+    """A label drawn towards a distribution over the classes of its last dim, the even one where none is given."""
+    if not 0 <= epsilon <= 1:
+        raise RuleError(f"label_smooth: epsilon={epsilon} is not between 0 and 1")
+    if not label:
+        raise RuleError("label_smooth: label has rank 0, so it has no classes")
+    if prior_dist is None:
+        return rule("label[a* c], prior_dist?[_] -> out[a* c]", monotone="label")
+    if not prior_dist or math.prod(prior_dist) != prior_dist[-1] or prior_dist[-1] != label[-1]:
+        raise RuleError(f"label_smooth: prior_dist {prior_dist} is not one number for each of {label[-1]} classes")
+    prior = " ".join(["1"] * (len(prior_dist) - 1) + ["c"])
+    return rule(
+        f"label[a* c], prior_dist?[{prior}] -> out[a* c]", linear="label + prior_dist", monotone="label prior_dist"
+    )
 
 
 # Losses by class index.

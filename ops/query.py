@@ -95,7 +95,8 @@ def _grouped(
     remaining = list(zip(slots, placements, strict=True))
     for spec in specs:
         if not spec.variadic:
-            yield remaining.pop(0)[1]
+            absent = not remaining or (remaining[0][0] is not None and remaining[0][0].name != spec.name)
+            yield None if absent else remaining.pop(0)[1]
             continue
         group: list[Placement] = []
         while (
