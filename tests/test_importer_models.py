@@ -111,3 +111,15 @@ def test_real_models_compute_what_the_reference_computes(name: str, tmp_path: Pa
     theirs = reference(model).run(None, {**feeds, **scalars})
     for mine, other in zip(ours.values(), theirs, strict=True):
         assert relative_error(mine, other) < 1e-9
+
+
+def test_swapped_channels_do_not_pass_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(seeded(onnx.load(LIGHT["squeezenet"].find())), path)
+    read = read_onnx(path)
+    feeds = {**read.weights, **_inputs(read)}
+    (right,) = evaluate(read.graph, feeds).values()
+    name = next(name for name, weight in read.weights.items() if weight.ndim == 4 and weight.shape[1] >= 64)
+    half = feeds[name].shape[1] // 2
+    (swapped,) = evaluate(read.graph, {**feeds, name: np.roll(feeds[name], half, axis=1)}).values()
+    assert relative_error(swapped, right) > 1e-2
