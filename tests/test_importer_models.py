@@ -122,4 +122,4 @@ def test_swapped_channels_do_not_pass_unseen(tmp_path: Path) -> None:
     name = next(name for name, weight in read.weights.items() if weight.ndim == 4 and weight.shape[1] >= 64)
     half = feeds[name].shape[1] // 2
     (swapped,) = evaluate(read.graph, {**feeds, name: np.roll(feeds[name], half, axis=1)}).values()
-    assert relative_error(swapped, right) > 1e-2
+    assert relative_error(swapped, right) > 1e-4, "the runs above agree to 1e-9"
