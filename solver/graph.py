@@ -64,6 +64,8 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: dict[str, Node] = {}
         self.outputs: list[str] = []
+        self.notes: list[str] = []
+        """What an importer changed on the way in, a sentence each."""
         self._signatures: dict[str, Signature] = {}
         self._inferred: dict[Signature, tuple[BoundRule, tuple[str, ...]]] = {}
         self._bound: dict[tuple[Any, ...], BoundRule] = {}

@@ -43,7 +43,8 @@ def write(graph: Graph) -> dict[str, Any]:
                 "attrs": {key: encode(value) for key, value in node.attrs.items()},
             }
             items.append({**item, "module": node.module} if node.module else item)
-    return {"format": FORMAT, "version": VERSION, "name": graph.name, "items": items, "outputs": list(graph.outputs)}
+    data = {"format": FORMAT, "version": VERSION, "name": graph.name, "items": items, "outputs": list(graph.outputs)}
+    return {**data, "notes": list(graph.notes)} if graph.notes else data
 
 
 def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
@@ -66,6 +67,7 @@ def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
         if name not in graph.tensors:
             raise GraphError(f"output {name!r} of graph {graph.name!r} is no tensor of it")
         graph.output(graph.tensors[name])
+    graph.notes += _field({"notes": [], **data}, "notes", list, "the graph")
     return graph
 
 

@@ -32,15 +32,13 @@ class OnnxModel:
     Parameters
     ----------
     graph : Graph
+        Its `notes` say what was rewritten on the way.
     weights : mapping
         Parameter or state -> its value in the file; a weight whose external file is missing is left out.
-    notes : tuple of str
-        What was rewritten on the way, in sentences.
     """
 
     graph: Graph
     weights: Mapping[str, NDArray[Any]]
-    notes: tuple[str, ...]
 
 
 def read_onnx(
@@ -84,7 +82,8 @@ def read_onnx(
     except GraphError as error:
         raise UnsupportedNodeError(f"{path} cannot be written as a graph: {error}") from error
     values = {name: value.data for name, value in weights.items() if value.data is not None}
-    return OnnxModel(graph, values, tuple(reading.notes))
+    graph.notes += reading.notes
+    return OnnxModel(graph, values)
 
 
 def _parsed(path: Path) -> ModelProto:

@@ -117,6 +117,10 @@ def _reshards(plan: Plan) -> str:
 def _remarks(plan: Plan) -> Iterable[str]:
     for refusal in plan.problem.refinement.refused:
         yield f"  note: {refusal}"
+    notes = plan.problem.graph.notes
+    yield from (f"  note: {note}" for note in notes[:5])
+    if len(notes) > 5:
+        yield f"  note: and {len(notes) - 5} more like it"
     unused = plan.problem.graph.unused
     if unused:
         yield f"  note: nothing reads {', '.join(map(repr, unused[:5]))}" + (" and others" if len(unused) > 5 else "")
