@@ -14,6 +14,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     pooling,
     rearrange,
     reduction,
+    regions,
     scan,
     scattering,
     shape,

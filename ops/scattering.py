@@ -7,7 +7,7 @@ they are put in place of others they are whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ops.indexing import (
     spread_mask,
 )
 from ops.notation import RuleError
-from ops.op import Shapes
+from ops.op import Attrs, LocalContext, Shapes
 from ops.registry import family, op
 from ops.rule import Rule, rule
 
@@ -147,52 +147,111 @@ def scatter_nd_add(x: Shape, index: Shape) -> Rule:
     )
 
 
-def _index_put(x: Array, indices: Sequence[Array], value: Array, accumulate: bool) -> Array:
+Blocks: TypeAlias = tuple[Block, ...]
+"""The block of each dim that is addressed; none where all are whole."""
+
+
+def _local_blocks(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    x, indices = shape_of(ctx.operands, "x"), ctx.operands["indices"] or ()
+    counts = [ctx.count(f"v{dim}") for dim in range(len(indices))]
+    blocks = tuple(None if count == 1 else (ctx.start(f"v{dim}"), count * x[dim]) for dim, count in enumerate(counts))
+    return {**attrs, "blocks": blocks}
+
+
+def _own_points(indices: Sequence[Array], x: Shape, blocks: Blocks) -> tuple[tuple[Array, ...], Array | None]:
+    """Return the points that integer tensors make together, in the local block, and which of them are inside."""
+    found = [own_indices(index, x[dim], blocks[dim] if blocks else None) for dim, index in enumerate(indices)]
+    points = tuple(np.broadcast_arrays(*(own for own, _ in found)))
+    masks = [mask for _, mask in found if mask is not None]
+    return points, np.broadcast_to(
+        np.logical_and.reduce(np.broadcast_arrays(*masks)), points[0].shape
+    ) if masks else None
+
+
+def _index_put(x: Array, indices: Sequence[Array], value: Array, accumulate: bool, blocks: Blocks) -> Array:
+    points, inside = _own_points(indices, x.shape, blocks)
+    if inside is not None:
+        value = np.broadcast_to(value, points[0].shape + x.shape[len(points) :])[inside]
+        points = tuple(point[inside] for point in points)
     out = np.array(x)
     if accumulate:
-        np.add.at(out, tuple(indices), value)
+        np.add.at(out, points, value)
     else:
-        out[tuple(indices)] = value
+        out[points] = value
     return out
 
 
 def _index_put_back(
-    indices: Sequence[Array], out_grad: Array, *, accumulate: bool, shapes: Shapes
+    indices: Sequence[Array], out_grad: Array, *, accumulate: bool, blocks: Blocks, shapes: Shapes
 ) -> tuple[Array, Array]:
+    points, inside = _own_points(indices, out_grad.shape, blocks)
     grad = np.array(out_grad)
     if not accumulate:
-        grad[tuple(indices)] = 0
-    return grad, sum_to(out_grad[tuple(indices)], shape_of(shapes, "value"))
+        grad[points if inside is None else tuple(point[inside] for point in points)] = 0
+    taken = out_grad[points]
+    taken = masked(taken, None if inside is None else inside.reshape(inside.shape + (1,) * (taken.ndim - inside.ndim)))
+    return grad, sum_to(taken, shape_of(shapes, "value"))
+
+
+def _places(x: Shape, indices: Sequence[Shape], dtypes: Sequence[str | None]) -> Shape:
+    """Return the shape of the points that index tensors make together."""
+    for slot, dtype in enumerate(dtypes):
+        if dtype is not None and "int" not in dtype:
+            raise RuleError(
+                f"index_put: indices.{slot} is {dtype}, and only data say how many places it points at: give integers, "
+                "or use where or masked_fill for a mask"
+            )
+    if len(indices) > len(x):
+        raise RuleError(f"index_put: {len(indices)} index tensors for x {x}, which has {len(x)} dims")
+    try:
+        return np.broadcast_shapes(*indices)
+    except ValueError as error:
+        raise RuleError(f"index_put: indices {list(indices)} do not broadcast to one shape") from error
 
 
 @family(
     "index_put",
     "x[], *indices[], value[] -> out[]",
     kernel=_index_put,
+    attrs={"blocks": ()},
     shape=lambda shapes, attrs: (shape_of(shapes, "x"),),
     dtype=_like("x"),
+    local=_local_blocks,
     flops=elements_of("value"),
     grad=Grad(_index_put_back, reads="indices", of="x value", shapes=True, flops=elements_of("out_grad")),
 )
-def index_put(x: Shape, indices: Sequence[Shape], value: Shape, accumulate: bool = False) -> Rule:
+def index_put(
+    x: Shape,
+    indices: Sequence[Shape],
+    indices_dtype: Sequence[str | None] | None,
+    value: Shape,
+    accumulate: bool = False,
+) -> Rule:
     """Values put or added where integer tensors, one for each of the first dims, point; the other dims ride along."""
-    if len(set(indices)) > 1 or len(indices) > len(x):
-        raise RuleError(
-            f"index_put: indices {list(indices)} must have one shape, and be no more than the dims of x {x}"
-        )
-    places = [f"i{dim}" for dim in range(len(indices[0]))]
+    shape = _places(x, indices, indices_dtype or ())
+    places = [f"i{dim}" for dim in range(len(shape))]
     rest = named_dims(len(x))[len(indices) :]
-    full, sizes = places + rest, indices[0] + x[len(indices) :]
+    full, sizes = places + rest, shape + x[len(indices) :]
     front = len(full) - len(value)
     if front < 0 or any(size not in (1, whole) for size, whole in zip(value, sizes[front:], strict=True)):
         raise RuleError(f"index_put: value {value} does not broadcast to {sizes}")
     values = ["1" if size == 1 else name for size, name in zip(value, full[front:], strict=True)]
-    dims = " ".join(["_"] * len(indices) + rest)
+    slots = [
+        " ".join(
+            "1" if size == 1 else name for size, name in zip(index, places[len(places) - len(index) :], strict=True)
+        )
+        for index in indices
+    ]
+    addressed_dims = [f"v{dim}" if size > 1 else "1" for dim, size in enumerate(x[: len(indices)])]
+    dims = " ".join(addressed_dims + rest)
+    held = {name for slot in slots for name in slot.split()}
     added = [name for name in places if accumulate and name in values]
     return rule(
-        f"x[{dims}], *indices[{' '.join(places)}], value[{' '.join(values)}] -> out[{dims}]",
+        f"x[{dims}], {', '.join(f'indices.{i}[{slot}]' for i, slot in enumerate(slots))}, value[{' '.join(values)}] "
+        f"-> out[{dims}]",
         sum=" ".join(added),
-        whole=" ".join(name for name in places if name not in added),
+        whole=" ".join(name for name in places if name not in added and name in held | set(values)),
+        needs={name: MASKED for name in addressed_dims if name != "1"},
         linear="x + value",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -294,83 +294,3 @@ def channel_shuffle(x: Shape, groups: int, data_format: str = "NCHW") -> Rule:
     _check_image(x, groups, 1, f"groups={groups}", data_format)
     left, right = (_pixel_dims(channels, "hw", data_format) for channels in ("(g c)", "(c g)"))
     return rule(f"x[{left}] -> out[{right}]", linear="x", monotone="x", sizes={"g": groups})
-
-
-# ------------------------------------------------------------------------------------------------------------- regions
-
-
-def _samples(low: float, high: float, bins: int, ratio: int, size: int) -> Array:
-    """Return the matrix [bins, size] that takes the mean of bilinear samples along one dim of a region."""
-    each = ratio if ratio > 0 else max(1, math.ceil((high - low) / bins))
-    place = low + (np.arange(bins * each) + 0.5) * ((high - low) / (bins * each))
-    inside = (place >= -1) & (place <= size)
-    place = np.clip(place, 0, size - 1)
-    first = np.minimum(np.floor(place).astype(int), max(size - 2, 0))
-    part = place - first
-    matrix = np.zeros((bins * each, size))
-    rows = np.arange(bins * each)
-    matrix[rows, np.minimum(first + 1, size - 1)] = part * inside
-    matrix[rows, first] += (1 - part) * inside
-    return np.asarray(matrix.reshape(bins, each, size).mean(1))
-
-
-def _regions(
-    x: Shape,
-    boxes: Array,
-    boxes_num: Array | None,
-    pooled_height: int,
-    pooled_width: int,
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-) -> list[tuple[int, Array, Array]]:
-    """Return, for each box, its sample and the matrices that pool its rows and columns."""
-    counts = [len(boxes)] if boxes_num is None else boxes_num
-    found = []
-    for sample, box in zip(np.repeat(np.arange(len(counts)), counts), boxes, strict=True):
-        left, top, right, bottom = box * spatial_scale - (0.5 if aligned else 0.0)
-        if not aligned:
-            right, bottom = max(right, left + 1), max(bottom, top + 1)
-        rows = _samples(top, bottom, pooled_height, sampling_ratio, x[2])
-        found.append((int(sample), rows, _samples(left, right, pooled_width, sampling_ratio, x[3])))
-    return found
-
-
-def _roi_align(x: Array, boxes: Array, boxes_num: Array | None, **attrs: Any) -> Array:
-    pooled = [rows @ x[n] @ columns.T for n, rows, columns in _regions(x.shape, boxes, boxes_num, **attrs)]
-    return np.stack(pooled).astype(x.dtype)
-
-
-def _roi_align_back(boxes: Array, boxes_num: Array | None, out_grad: Array, *, shapes: Shapes, **attrs: Any) -> Array:
-    x = shape_of(shapes, "x")
-    grad = np.zeros(x, out_grad.dtype)
-    for (n, rows, columns), pooled in zip(_regions(x, boxes, boxes_num, **attrs), out_grad, strict=True):
-        grad[n] += rows.T @ pooled @ columns
-    return grad
-
-
-def _roi_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
-    return ((shape_of(shapes, "boxes")[0], shape_of(shapes, "x")[1], attrs["pooled_height"], attrs["pooled_width"]),)
-
-
-_ROI: Callable[..., Any] = family(
-    "roi_align",
-    "x[], boxes[], boxes_num?[] -> out[]",
-    kernel=_roi_align,
-    shape=_roi_shape,
-    dtype=lambda dtypes, attrs: (dtypes["x"],),
-    grad=Grad(_roi_align_back, reads="boxes boxes_num", of="x", shapes=True),
-)
-
-
-@_ROI
-def roi_align(
-    x: Shape,
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    spatial_scale: float = 1.0,
-    sampling_ratio: int = -1,
-    aligned: bool = True,
-) -> Rule:
-    """Boxes of an image, each pooled to one size; which sample a box lies in is data, so only channels are cut."""
-    return rule("x[_ c _ _], boxes[_ _], boxes_num?[_] -> out[_ c _ _]", linear="x")

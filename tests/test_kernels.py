@@ -267,6 +267,34 @@ def test_a_masked_lookup_answers_for_its_own_block() -> None:
     close(first + second, np.concatenate([weight[ids[:3]], np.zeros((1, 3))]))
 
 
+def test_unique() -> None:
+    x = np.array([3, 1, 3, 2])
+    out, indices, inverse, counts = run(
+        "unique", x, size=4, return_index=True, return_inverse=True, return_counts=True, dtype="int32"
+    )
+    assert (out.tolist(), indices.tolist()) == ([1, 2, 3, 1], [1, 3, 0, 1])
+    assert (inverse.tolist(), counts.tolist(), counts.dtype) == ([2, 0, 2, 1], [1, 1, 2, 0], np.int32)
+    with pytest.raises(ValueError, match="3 distinct elements, more than size=2"):
+        run("unique", x, size=2)
+
+
+def test_smooth_labels_lean_to_the_prior() -> None:
+    label, prior = np.eye(4)[[2, 0]], np.array([[0.1, 0.2, 0.3, 0.4]])
+    close(run("label_smooth", label, None, epsilon=0.2), 0.8 * label + 0.05)
+    close(run("label_smooth", label, prior, epsilon=0.5), (label + prior) / 2)
+
+
+def test_boxes_lie_in_the_images_that_the_counts_say() -> None:
+    x, boxes = normal(3, 2, 5, 6), np.array([[0.0, 0, 3, 3], [1, 1, 5, 4], [2, 0, 4, 2]])
+    got = run("roi_align", x, boxes, np.array([1, 0, 2]), pooled_height=2)
+    for box, image in enumerate([0, 2, 2]):
+        close(got[box], run("roi_align", x[image : image + 1], boxes[box : box + 1], None, pooled_height=2)[0])
+    with pytest.raises(ValueError, match="counts fewer boxes"):
+        run("roi_align", x, boxes, np.array([1, 0, 1]))
+    with pytest.raises(ValueError, match="are not even"):
+        run("roi_align", x, boxes, np.array([1, 0, 2]), even_boxes=True)
+
+
 def test_an_index_outside_is_an_error_on_every_device() -> None:
     with pytest.raises(IndexError, match="outside a dim of size 6"):
         run("embedding", np.array([6]), normal(6, 3))
@@ -311,7 +339,11 @@ def test_scans() -> None:
         ("conv2d", {"x": (1, 3, 8, 8), "filter": (4, 3, 3, 3)}, {"data_format": "NCL"}, r"NCHW and NHWC"),
         ("group_norm", {"x": (1, 6, 4)}, {"groups": 4}, r"groups=4 do not divide the 6 channels"),
         ("topk", {"x": (4, 6)}, {"k": 7}, r"k=7 is not between 1 and the size 6"),
-        ("index_put", {"x": (4,), "indices": [(3,), (2,)], "value": (3,)}, {}, r"must have one shape"),
+        ("index_put", {"x": (4, 5), "indices": [(3,), (2,)], "value": (3,)}, {}, r"do not broadcast to one shape"),
+        ("unique", {"x": (4, 6)}, {}, r"only the data say: give size="),
+        ("unique", {"x": (4, 6)}, {"size": 25}, r"size=25 is not between 1 and the 24 elements"),
+        ("label_smooth", {"label": (4, 6), "prior_dist": (5,)}, {}, r"not one number for each of 6 classes"),
+        ("roi_align", {"x": (2, 3, 4, 4), "boxes": (5, 4)}, {}, r"boxes of 2 images need boxes_num"),
         ("interpolate", {"x": (1, 2, 4, 4)}, {}, r"one of size and scale_factor"),
         (
             "scaled_dot_product_attention",

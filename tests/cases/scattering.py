@@ -33,6 +33,13 @@ CASES = [
         {"S(0) R -> *": _REPEATED},
     ),
     Case("index_put", {"x": (4, 6), "indices": [_FIRST, _SECOND], "value": (6,)}, {"accumulate": True}),
+    Case(
+        "index_put",
+        {"x": (4, 6, 12), "indices": [_FIRST[:4, None], np.array([-1, 0, 2, 1, 4, 3])], "value": (4, 6, 1)},
+        {"accumulate": True},
+    ),
+    Case("index_put", {"x": (12, 6), "indices": [np.array([4, -1, 9, 0])], "value": (4, 1)}),
+    Case("index_put", {"x": (4, 2, 6), "indices": [_FIRST, _FIRST % 2, _SECOND], "value": ()}),
     Case("put_along_axis", {"arr": (4, 12), "indices": _COLUMNS, "values": (4, 6)}, {"axis": 1}),
     Case("put_along_axis", {"arr": (4, 12), "indices": (4, 6), "values": (4, 6)}, {"axis": 1, "reduce": "add"}),
     Case("put_along_axis", {"arr": (4, 12), "indices": (1, 6), "values": (1, 6)}, {"axis": 1, "reduce": "add"}),

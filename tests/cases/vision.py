@@ -4,6 +4,7 @@ import numpy as np
 from truth import Case
 
 _BOXES = np.array([[0.5, 1.0, 4.0, 5.0], [1.0, 0.0, 3.5, 2.0], [2.0, 2.0, 5.5, 4.5]])
+_BOXES = np.concatenate([_BOXES, _BOXES * 0.75 + 0.5])
 CASES = [
     Case("interpolate", {"x": (2, 6, 4, 6)}, {"scale_factor": 2.0}),
     Case("interpolate", {"x": (2, 6, 4, 6)}, {"size": [2, 9]}),
@@ -20,8 +21,18 @@ CASES = [
     Case("channel_shuffle", {"x": (2, 24, 2, 3)}, {"groups": 4}),
     Case(
         "roi_align",
-        {"x": (2, 6, 6, 6), "boxes": _BOXES, "boxes_num": np.array([1, 2])},
+        {"x": (2, 6, 6, 6), "boxes": _BOXES, "boxes_num": np.array([2, 4])},
         {"pooled_height": 2, "pooled_width": 3, "sampling_ratio": 2},
+    ),
+    Case(
+        "roi_align",
+        {"x": (6, 2, 6, 6), "boxes": _BOXES, "boxes_num": np.array([1, 0, 0, 2, 0, 3])},
+        {"spatial_scale": 0.5},
+    ),
+    Case(
+        "roi_align",
+        {"x": (2, 4, 6, 6), "boxes": np.concatenate([_BOXES, _BOXES[::-1] + 0.25]), "boxes_num": np.array([6, 6])},
+        {"pooled_width": 2, "even_boxes": True},
     ),
     Case("roi_align", {"x": (1, 6, 6, 6), "boxes": _BOXES}, {"pooled_height": 2, "aligned": False}),
 ]
