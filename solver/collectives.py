@@ -166,15 +166,14 @@ class _Line:
 
     def _piece(self, j: int, i: int) -> Array:
         """Return what of the block of device j device i is to hold: cut along the dim that the move cuts."""
-        assert isinstance(self.target, Shard)
-        dim = self.target.dim
+        dim = _dim(self.target)
         wanted = np.isin(self._indices(self.move.source, dim, j), self._indices(self.move.target, dim, i))
         return np.compress(wanted, self.held[j], axis=dim)
 
     def _joined(self, pieces: list[Array], i: int) -> Array:
         """Put the pieces that device i holds together along the dim that was cut, its indices in order."""
-        assert isinstance(self.source, Shard)
-        dim, target = self.source.dim, self._indices(self.move.target, self.source.dim, i)
+        dim = _dim(self.source)
+        target = self._indices(self.move.target, dim, i)
         held = [self._indices(self.move.source, dim, j) for j in range(len(pieces))]
         order = np.argsort(np.concatenate([indices[np.isin(indices, target)] for indices in held]))
         return np.take(np.concatenate(pieces, axis=dim), order, axis=dim)
@@ -192,8 +191,15 @@ class _Line:
 
 
 def _kind(placement: Placement) -> str:
-    assert isinstance(placement, Partial)
-    return placement.kind
+    if isinstance(placement, Partial):
+        return placement.kind
+    raise ValueError(f"{placement} holds no terms that could be reduced")
+
+
+def _dim(placement: Placement) -> int:
+    if isinstance(placement, Shard):
+        return placement.dim
+    raise ValueError(f"{placement} cuts no dim")
 
 
 def agree(one: Array, other: Array) -> bool:
