@@ -20,6 +20,8 @@ from solver.search.build import build
 from solver.search.certify import certificate
 from solver.search.smt import ContradictionError, decide
 
+EXPLAINING = 1.0, 10.0
+"""Seconds that an explanation gets, however little time is left, and however much."""
 OnProgress = Callable[[str, Progress | None], bool | None]
 """Called with the stage and, during the search, how far it is; the search stops when it returns True."""
 
@@ -87,10 +89,10 @@ def plan(
 def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
     checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
-    verdict = checker.check(seconds=clock.left())
+    verdict = checker.search(seconds=clock.left())
     if verdict.status == "unsat":
         clock.stage("explanation")
-        told = explanation(checker, verdict.core, max(1.0, clock.left()))
+        told = explanation(asked, min(max(EXPLAINING[0], clock.left()), EXPLAINING[1]))
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
@@ -118,9 +120,9 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
     )
 
 
-def explanation(checker: Checker, core: tuple[int, ...], seconds: float) -> Explanation:
-    """Return why a model is infeasible, as it is kept with a plan."""
-    found = find_core(checker, core, seconds)
+def explanation(asked: Problem, seconds: float) -> Explanation:
+    """Return why an infeasible problem is so, as it is kept with a plan."""
+    found = find_core(Checker(whole_graph(asked, explaining=True)), seconds)
     return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal)
 
 

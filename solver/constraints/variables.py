@@ -26,10 +26,17 @@ class Clauses:
     ----------
     prefix : str, optional
         What symbols begin with: two texts for one solver need two prefixes.
+
+    Attributes
+    ----------
+    reasons : list of Reason
+    suggested : list of Literal
+        Symbols that may well be true together: where a search may begin.
     """
 
     def __init__(self, prefix: str = "v") -> None:
         self.reasons: list[Reason] = []
+        self.suggested: list[Literal] = []
         self._prefix = prefix
         self._symbols: dict[Hashable, Literal] = {}
         self._facts: dict[Literal, Any] = {}

@@ -28,21 +28,24 @@ class Core:
     minimal: bool
 
 
-def find_core(checker: Checker, first: tuple[int, ...], seconds: float = 10.0) -> Core:
-    """Shrink a core by deletion: first over what the person chose, with all rules hard, then over the rules.
+def find_core(checker: Checker, seconds: float = 10.0) -> Core:
+    """Shrink what cannot hold together by deletion: first what the person chose, with all rules hard, then the rules.
 
     Parameters
     ----------
     checker : Checker
-        Holds the whole-graph model.
-    first : tuple of int
-        A core to start from.
+        Holds an infeasible whole-graph model, written for explaining.
     seconds : float, optional
         After this time what is left is returned, and not called minimal.
 
     Returns
     -------
     Core
+
+    Raises
+    ------
+    RuntimeError
+        Where the model holds after all.
 
     Notes
     -----
@@ -52,9 +55,14 @@ def find_core(checker: Checker, first: tuple[int, ...], seconds: float = 10.0) -
     deadline = time.monotonic() + seconds
     reasons = checker.clauses.reasons
     rules = {i for i, reason in enumerate(reasons) if not reason.chosen}
-    chosen, minimal = _shrink(checker, [i for i in first if i not in rules], rules, deadline)
+    first = checker.search(seconds=seconds)
+    if first.status == "sat":
+        raise RuntimeError("a problem without a plan has one once it is written for explaining")
+    if first.status == "unknown":
+        return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
+    chosen, minimal = _shrink(checker, [i for i in first.core if i not in rules], rules, deadline)
     answer = checker.check([*chosen, *rules], max(0.001, deadline - time.monotonic()))
-    support = [i for i in (answer.core if answer.status == "unsat" else first) if i in rules]
+    support = [i for i in (answer.core if answer.status == "unsat" else first.core) if i in rules]
     support, _ = _shrink(checker, support, set(chosen), deadline)
     return Core(tuple(reasons[i] for i in chosen), tuple(reasons[i] for i in support), minimal)
 
@@ -69,7 +77,7 @@ def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: floa
         left = deadline - time.monotonic()
         if left <= 0:
             return [*kept, candidate, *waiting], False
-        answer = checker.check([*kept, *waiting, *hard], left)
+        answer = checker.search([*kept, *waiting, *hard], left)
         if answer.status == "unsat":
             waiting = [member for member in waiting if member in answer.core]
         else:
