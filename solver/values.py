@@ -199,10 +199,16 @@ def read(alive: Mapping[str, Array], names: str | tuple[str, ...] | None) -> Any
 
 def call(kernel: Kernel, operands: list[Any], attrs: Mapping[str, Any]) -> list[Array]:
     """Run a kernel on one device; return its results a slot each. One that reduces inside reduces over itself alone."""
-    made = kernel(*operands, **attrs)
+    made = kernel(*operands, **_in_double(attrs))
     if isinstance(made, Generator):
         made = _alone(made)
     return list(flat_results(made))
+
+
+def _in_double(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let an op that makes floats of a stated dtype make float64: rounding is no error of a plan."""
+    stated = attrs.get("dtype")
+    return {**attrs, "dtype": "float64"} if isinstance(stated, str) and _floating(stated) else attrs
 
 
 def _alone(steps: Generator[tuple[Array, str], Array, Any]) -> Any:
