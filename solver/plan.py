@@ -61,12 +61,19 @@ class Explanation:
 
     @property
     def story(self) -> str:
-        """The explanation in words."""
-        lines = ["No plan satisfies this:" if self.core else "No plan exists for this graph on this mesh:"]
-        lines += [f"  {fact.text}" + (f"  (from {fact.source})" if fact.source else "") for fact in self.core]
-        lines += ["because"] if self.core and self.support else []
-        lines += [f"  {fact.text}" for fact in self.support]
-        return "\n".join(lines)
+        """The explanation in words: what was asked, what stands against it, and what may be done."""
+        wishes, facts = _told_once(self.core), _told_once(self.support)
+        if not wishes:
+            return "\n".join(["This graph has no plan on this mesh, whatever is asked for, because", *facts])
+        count = len(self.core)
+        lines = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
+        lines += wishes + (["because", *facts] if facts else [])
+        if not self.minimal:
+            return "\n".join([*lines, "There was no time to find out whether each of the requests is needed for this."])
+        hint = "drop it" if count == 1 else "drop any one of them, and this contradiction is gone"
+        if any(fact.kind == "divisibility" for fact in self.support):
+            hint += "; or choose mesh axes of sizes that divide"
+        return "\n".join([*lines, f"hint: {hint}."])
 
     def __str__(self) -> str:
         return self.story
@@ -78,6 +85,25 @@ class Explanation:
             "support": [fact_json(fact) for fact in self.support],
             "minimal": self.minimal,
         }
+
+
+def _told_once(facts: Sequence[Fact]) -> list[str]:
+    """Return facts as lines; those that differ in nothing but their subject are told by the first of them."""
+    groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
+    for fact in facts:
+        alike = groups.setdefault((fact.kind, fact.text.replace(repr(fact.subject), ""), fact.source), {})
+        alike.setdefault(fact.subject, fact)
+    lines = []
+    for (kind, _, source), alike in groups.items():
+        first, *others = alike.values()
+        glob = kind == "pin" and not source.startswith(f"{first.subject}:")
+        same = f"op{'s' * (len(others) > 1)} with the same rule" if kind == "rule" else "of which the same holds"
+        lines.append(
+            f"  {first.text}"
+            + (f" (by {source})" if glob else "")
+            + (f", and {len(others)} more {same}" if others else "")
+        )
+    return lines
 
 
 def fact_json(fact: Fact) -> dict[str, str]:

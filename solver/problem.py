@@ -12,7 +12,7 @@ from typing import Any
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
 from solver.graph import Graph, Tensor, Use
-from solver.layout import canonical, is_partial, legal_layouts, raw_layouts
+from solver.layout import canonical, is_partial, raw_layouts
 from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 
@@ -89,11 +89,24 @@ class Problem:
 
     def layouts(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts of a tensor, each once."""
-        return legal_layouts(self.graph.tensors[tensor].shape, self.parts(tensor), self.mesh.sizes, self.kinds)
+        return tuple(dict.fromkeys(self.written(tensor).values()))
 
     def canonical(self, tensor: str, layout: Sequence[Placement]) -> Layout:
         """Return the one name of a layout of a tensor."""
-        return canonical(layout, self.parts(tensor), self.mesh.sizes)
+        known = self.written(tensor).get(tuple(layout))
+        return canonical(layout, self.parts(tensor), self.mesh.sizes) if known is None else known
+
+    def written(self, tensor: str) -> dict[Layout, Layout]:
+        """Return every legal way to write a layout of a tensor, and its one name; tensors of equal parts share it."""
+        parts = self.parts(tensor)
+        if parts not in self._written:
+            raw = raw_layouts(parts, self.mesh.sizes, self.kinds)
+            self._written[parts] = {way: canonical(way, parts, self.mesh.sizes) for way in raw}
+        return self._written[parts]
+
+    @cached_property
+    def _written(self) -> dict[Parts, dict[Layout, Layout]]:
+        return {}
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
@@ -138,10 +151,8 @@ class Problem:
         wanted = [pin for pin in self.pins_on.get(subject, ()) if self.mesh.sizes[pin.axis] > 1]
         if not wanted:
             return None
-        raw = raw_layouts(self.parts(tensor), self.mesh.sizes, self.kinds)
-        return frozenset(
-            self.canonical(tensor, layout) for layout in raw if all(layout[pin.axis] == pin.placement for pin in wanted)
-        )
+        ways = self.written(tensor).items()
+        return frozenset(layout for way, layout in ways if all(way[pin.axis] == pin.placement for pin in wanted))
 
     def stored(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts in which a source may be stored, pins included."""

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from ops.placement import Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.constraints.reason import Reason
 from solver.constraints.variables import FALSE, Clauses, Literal, negation
-from solver.layout import placements, raw_layouts, why_illegal
+from solver.layout import placements, why_illegal
 from solver.problem import Problem
 
 Place = tuple[Hashable, ...]
@@ -35,7 +35,6 @@ class Layouts:
     def __init__(self, clauses: Clauses, problem: Problem) -> None:
         self.clauses, self.problem = clauses, problem
         self._clashes: dict[tuple[Parts, bool], list[Clash]] = {}
-        self._raw: dict[Parts, list[tuple[Layout, Layout]]] = {}
 
     def free(self, tensor: str, place: Place, *, partial: bool = True) -> None:
         """Let a place take any legal layout of a tensor, however it is written.
@@ -91,13 +90,9 @@ class Layouts:
         dict
             In the order of the layouts of the tensor as they are written.
         """
-        parts, sizes = self.problem.parts(tensor), self.problem.mesh.sizes
-        if parts not in self._raw:
-            raw = raw_layouts(parts, sizes, self.problem.kinds)
-            self._raw[parts] = [(way, self.problem.canonical(tensor, way)) for way in raw]
-        known = self.clauses.known
+        known, sizes = self.clauses.known, self.problem.mesh.sizes
         found: Ways = {}
-        for way, layout in self._raw[parts]:
+        for way, layout in self.problem.written(tensor).items():
             literals = tuple(
                 known(*place, axis, label)
                 for axis, (label, size) in enumerate(zip(way, sizes, strict=True))

@@ -107,9 +107,9 @@ class OpRules:
     def _facts(self, bound: BoundRule) -> _Facts:
         if id(bound) not in self._known:
             problem = self.problem
-            rows = problem.offered(bound)
+            rows, clauses = problem.offered(bound), list(bound.rule.clauses())
             self._known[id(bound)] = _Facts(
-                "; ".join([bound.rule.text, *bound.rule.clauses()]),
+                bound.rule.text + (f" ({'; '.join(clauses)})" if clauses else ""),
                 bound.rule.text,
                 tuple(rows if size > 1 else (0,) for size in problem.mesh.sizes),
                 tuple(_indivisible(bound, rows, problem)),

@@ -19,7 +19,7 @@ def add_pins(layouts: Layouts) -> None:
         wishes = [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1]
         place = _place(layouts, subject) if wishes else ()
         for pin in wishes:
-            text = f"{subject!r} is pinned to {pin.placement} on {problem.mesh.axes[pin.axis]}"
+            text = f"you pinned {subject!r} to {pin.placement} on {problem.mesh.axes[pin.axis]}"
             clauses.under(Reason("pin", subject, text, pin.source))
             clauses.clause(clauses.known(*place, pin.axis, pin.placement))
 

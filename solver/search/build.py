@@ -99,6 +99,8 @@ class _Builder:
         self.position: dict[tuple[str, str], int] = {}
         self.shared: dict[tuple[object, ...], Any] = {}
         self.identities: dict[int, IntArray] = {}
+        self.distinct: dict[int, IdArray] = {}
+        self.useful: dict[tuple[object, ...], tuple[Pairs, IntArray]] = {}
 
     def built(self) -> Built:
         return Built(self.problem, Network(tuple(self.variables), tuple(self.edges)), self.joint, self.kept, self.pairs)
@@ -155,14 +157,19 @@ class _Builder:
             made = np.array([index[layout] for layout in problem.stored(tensor)], np.int32)
             allowed = None
         else:
-            made = np.unique(self.joint_of(fact.producer).results[fact.slot])
+            made = self._layouts_of(self.joint_of(fact.producer).results[fact.slot])
             allowed = (
                 None if held_by_pin is None else np.array(sorted(index[layout] for layout in held_by_pin), np.int32)
             )
         delivery = self._delivery(tensor) if tensor in problem.graph.outputs else None
-        needs = [np.unique(self.joint_of(use.op).operands[use.slot]) for use in problem.uses[tensor]]
-        frozen = problem.communication == "frozen"
-        pairs = useful_pairs(made, allowed, self.prices(tensor), needs, delivery, copies=not frozen)
+        needs = [self._layouts_of(self.joint_of(use.op).operands[use.slot]) for use in problem.uses[tensor]]
+        prices = self.prices(tensor)
+        key = (id(prices), made.tobytes(), None if allowed is None else allowed.tobytes(), delivery is not None)
+        key = (*key, *sorted(map(id, needs)), *(() if delivery is None else (delivery.tobytes(),)))
+        if key not in self.useful:
+            copies = problem.communication != "frozen"
+            self.useful[key] = useful_pairs(made, allowed, prices, needs, delivery, copies=copies), prices
+        pairs, _ = self.useful[key]
         self.pairs[tensor] = pairs
         self._add(Variable(tensor, "tensor", pairs.cost))
 
@@ -184,6 +191,12 @@ class _Builder:
                 index = self.joint_table.layout_index(use.tensor)
                 keep &= np.isin(joint.operands[use.slot], [index[layout] for layout in allowed])
         return np.flatnonzero(keep)
+
+    def _layouts_of(self, column: IdArray) -> IdArray:
+        """Return the layouts in a column of joint rows, each once; equal ops share their columns."""
+        if id(column) not in self.distinct:
+            self.distinct[id(column)] = np.unique(column)
+        return self.distinct[id(column)]
 
     def _delivery(self, tensor: str) -> IntArray:
         """Return per layout of a graph output the price of delivering it."""

@@ -15,6 +15,7 @@ from solver.search.network import INF
 
 IntArray: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[np.int32]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,42 +74,47 @@ def useful_pairs(
     A copy h of m saves at most ``prices[m, n] - prices[h, n]`` at each use, for the best need n of that use. Where all
     that it can save is no more than ``prices[m, h]``, no copy is as good. Exact: it compares whole plans.
     """
-    width = len(prices)
-    if allowed is None:
-        alone = np.repeat(made, 1)
-    else:
-        alone = made[np.isin(made, allowed)]
-    rows, columns = [alone], [alone]
-    if copies:
-        targets = np.arange(width, dtype=np.int32) if allowed is None else allowed
-        for m in made:
-            worth = targets if allowed is not None else _worth(int(m), prices, needs, delivery)
-            worth = worth[(worth != m) & (prices[m, worth] < INF)]
-            rows.append(np.full(len(worth), m, np.int32))
-            columns.append(worth.astype(np.int32))
-    first, second = np.concatenate(rows).astype(np.int32), np.concatenate(columns).astype(np.int32)
-    cost = prices[first, second].copy()
+    alone = made if allowed is None else made[np.isin(made, allowed)]
+    first, second = [alone], [alone]
+    if copies and len(made):
+        worth = prices[made] < INF
+        if allowed is None:
+            starts = np.cumsum([0, *map(len, needs)])
+            worth &= _worth(prices, made, np.concatenate([*needs, made[:0]]), starts, _extra(prices, delivery))
+        else:
+            wanted = np.zeros(len(prices), np.bool_)
+            wanted[allowed] = True
+            worth &= wanted
+        worth[np.arange(len(made)), made] = False
+        rows, columns = np.nonzero(worth)
+        first.append(made[rows])
+        second.append(columns.astype(np.int32))
+    one, other = np.concatenate(first), np.concatenate(second)
+    cost = prices[one, other].copy()
     if delivery is not None:
-        cost = np.minimum(INF, cost + np.minimum(delivery[first], delivery[second]))
-    return Pairs(first, second, cost)
+        cost = np.minimum(INF, cost + np.minimum(delivery[one], delivery[other]))
+    return Pairs(one, other, cost)
 
 
-def _worth(m: int, prices: IntArray, needs: Sequence[IdArray], delivery: IntArray | None) -> IntArray:
-    """Return the layouts whose copy can save more than it costs."""
-    saved = np.zeros(len(prices), np.int64)
-    for need in needs:
-        saved = np.minimum(saved + _best_saving(prices, m, need), INF)
-    if delivery is not None:
-        saved = np.minimum(saved + np.maximum(0, np.minimum(delivery[m], INF) - np.minimum(delivery, INF)), INF)
-    return np.flatnonzero((saved > prices[m]) & (prices[m] < INF))
+def _extra(prices: IntArray, delivery: IntArray | None) -> IntArray:
+    """Return the price of delivering from each layout, the same everywhere where nothing is delivered."""
+    return np.zeros(len(prices), np.int64) if delivery is None else np.minimum(delivery, INF)
 
 
 @compiled
-def _best_saving(prices: IntArray, m: int, need: IdArray) -> IntArray:
-    """Return per held layout the most that one use can save against reading layout m."""
-    best = np.zeros(len(prices), np.int64)
-    for h in range(len(prices)):
-        for n in need:
-            saving = prices[m, n] - prices[h, n]
-            best[h] = max(best[h], saving)
-    return best
+def _worth(prices: IntArray, made: IdArray, needs: IdArray, starts: IntArray, delivery: IntArray) -> BoolArray:
+    """Return for each made layout (row) the layouts (columns) whose copy can save more than it costs."""
+    found = np.zeros((len(made), len(prices)), np.bool_)
+    for i in range(len(made)):
+        m = made[i]
+        for h in range(len(prices)):
+            saved = max(0, delivery[m] - delivery[h])
+            for use in range(len(starts) - 1):
+                if saved > prices[m, h]:
+                    break
+                best = 0
+                for k in range(starts[use], starts[use + 1]):
+                    best = max(best, prices[m, needs[k]] - prices[h, needs[k]])
+                saved = min(saved + best, INF)
+            found[i, h] = saved > prices[m, h]
+    return found

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.bind import BoundRule, composes
-from ops.placement import Layout, Placement
+from ops.bind import BoundRule, Row, composes, one_kind
+from ops.placement import Layout, Partial, Placement
 from solver.cost.compute import compute_times
 from solver.graph import Node
 from solver.problem import Problem
@@ -95,16 +95,40 @@ class JointTable:
 
 
 def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
-    """Enumerate the rows that compose, mesh axis by mesh axis; mesh axes of size 1 take row 0."""
-    sizes = problem.mesh.sizes
-    offered = problem.offered(bound)
+    """Enumerate the rows that compose (laws 7 and 8), mesh axis by mesh axis; mesh axes of size 1 take row 0."""
+    sizes, offered = problem.mesh.sizes, problem.offered(bound)
+    agree = _agreeing(bound, offered)
+    divides: dict[tuple[int, ...], bool] = {}
+
+    def goes(prefix: tuple[int, ...], row: int) -> bool:
+        if not agree[row].issuperset(prefix):
+            return False
+        cut = bound.rows[row].cut
+        if cut is None:
+            return True
+        same = [k if (other := bound.rows[k].cut) and other[0] == cut[0] else -1 for k in (*prefix, row)]
+        key = tuple(same)
+        if key not in divides:
+            rows = [Row((), (), "", cut=bound.rows[k].cut if k >= 0 else None) for k in same]
+            divides[key] = composes(bound, rows, sizes[: len(same)])
+        return divides[key]
+
     prefixes: list[tuple[int, ...]] = [()]
-    for depth, size in enumerate(sizes, 1):
+    for size in sizes:
         rows = offered if size > 1 else (0,)
-        prefixes = [
-            (*prefix, row)
-            for prefix in prefixes
-            for row in rows
-            if row == 0 or composes(bound, [bound.rows[i] for i in (*prefix, row)], sizes[:depth])
-        ]
+        prefixes = [(*prefix, row) for prefix in prefixes for row in rows if goes(prefix, row)]
     return prefixes
+
+
+def _agreeing(bound: BoundRule, offered: Sequence[int]) -> dict[int, set[int]]:
+    """Return for each row those that give no tensor another partial kind than it does."""
+    placed = {k: bound.rows[k].operands + bound.rows[k].results for k in offered}
+    kinds = {k: {p.kind for p in column if isinstance(p, Partial)} for k, column in placed.items()}
+    return {
+        a: {
+            b
+            for b in offered
+            if not kinds[a] or not kinds[b] or all(one_kind(pair) for pair in zip(placed[a], placed[b], strict=True))
+        }
+        for a in offered
+    }
