@@ -195,14 +195,35 @@ def _checked(x: Shape, rank: int, data_format: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------- transposed
 
 
+def _extra(size: int | None, least: int, step: int) -> int:
+    """Return how much is added at the end to reach a size that is asked for."""
+    if size is None:
+        return 0
+    if not least <= size < least + step:
+        raise RuleError(f"output_size={size} is not between {least} and {least + step - 1}, which the stride allows")
+    return size - least
+
+
 def _slid_out(
-    x: Shape, filter: Shape, stride: Any, padding: Padding, dilation: Any, output_padding: Any, last: bool
+    x: Shape,
+    filter: Shape,
+    stride: Any,
+    padding: Padding,
+    dilation: Any,
+    output_padding: Any,
+    output_size: Any,
+    last: bool,
 ) -> tuple[Window, ...]:
     """Return the windows over the result, each of whose places is an element of x."""
     space = space_of(x, last)
     rank = len(space)
     steps, spreads = per_dim(stride, rank, "stride"), per_dim(dilation, rank, "dilation")
     extra = [output_padding] * rank if isinstance(output_padding, int) else list(output_padding)
+    goals = [output_size] * rank if output_size is None or isinstance(output_size, int) else list(output_size)
+    if len(extra) != rank or len(goals) != rank:
+        raise RuleError(f"output_padding={output_padding} or output_size={output_size} is not one for each space dim")
+    if output_size is not None and any(extra):
+        raise RuleError(f"output_padding={output_padding} and output_size={output_size} say the same: give one of them")
     full = []
     for size, kernel, step, spread_by, more in zip(space, filter[2:], steps, spreads, extra, strict=True):
         if not 0 <= more < max(step, spread_by):
@@ -216,7 +237,8 @@ def _slid_out(
     ):
         if full[dim] - before - after < 1:
             raise RuleError(f"padding={padding} cuts off all {full[dim]} elements of a space dim")
-        size = full[dim] - before - after
+        least = full[dim] - before - after
+        size = least + _extra(goals[dim], least, steps[dim])
         made.append(Window(size, filter[2 + dim], steps[dim], spreads[dim], before, after, space[dim]))
     return tuple(made)
 
@@ -238,6 +260,14 @@ def _transposed_rule(x: Shape, filter: Shape, groups: int, slid: Sequence[Window
     )
 
 
+def _local_size(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    """The groups and the size of the result that one device holds."""
+    out = shape_of(ctx.results, "out")
+    last = channels_last(attrs["data_format"], len(out) - 2)
+    size = None if attrs["output_size"] is None else list(space_of(out, last))
+    return {**_local_groups(attrs, ctx), "output_size": size}
+
+
 def _register_transposed(name: str, rank: int) -> None:
     def forward(
         x: Array,
@@ -246,12 +276,13 @@ def _register_transposed(name: str, rank: int) -> None:
         stride: Any,
         padding: Any,
         output_padding: Any,
+        output_size: Any,
         dilation: Any,
         groups: int,
         data_format: str,
     ) -> Array:
         last = channels_last(data_format, rank)
-        slid = _slid_out(x.shape, filter.shape, stride, padding, dilation, output_padding, last)
+        slid = _slid_out(x.shape, filter.shape, stride, padding, dilation, output_padding, output_size, last)
         out = spread(channels_first(x, last), filter, slid, groups)
         return as_given(_with_bias(out, bias, rank), last)
 
@@ -263,13 +294,14 @@ def _register_transposed(name: str, rank: int) -> None:
         stride: Any,
         padding: Any,
         output_padding: Any,
+        output_size: Any,
         dilation: Any,
         groups: int,
         data_format: str,
         shapes: Shapes,
     ) -> tuple[Array | None, ...]:
         last = channels_last(data_format, rank)
-        slid = _slid_out(x.shape, filter.shape, stride, padding, dilation, output_padding, last)
+        slid = _slid_out(x.shape, filter.shape, stride, padding, dilation, output_padding, output_size, last)
         first, grad = channels_first(x, last), channels_first(out_grad, last)
         return (
             as_given(correlate(grad, filter, slid, groups), last),
@@ -280,8 +312,8 @@ def _register_transposed(name: str, rank: int) -> None:
     def shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
         x, filter = shape_of(shapes, "x"), shape_of(shapes, "filter")
         last = channels_last(attrs["data_format"], rank)
-        stride, padding, dilation, extra = (attrs[k] for k in ("stride", "padding", "dilation", "output_padding"))
-        slid = _slid_out(x, filter, stride, padding, dilation, extra, last)
+        own = {k: attrs[k] for k in ("stride", "padding", "dilation", "output_padding", "output_size")}
+        slid = _slid_out(x, filter, **own, last=last)
         return (image_shape(x[0], filter[1] * attrs["groups"], [w.size for w in slid], last),)
 
     @family(
@@ -289,7 +321,7 @@ def _register_transposed(name: str, rank: int) -> None:
         "x[], filter[], bias?[] -> out[]",
         kernel=forward,
         shape=shape,
-        local=_local_groups,
+        local=_local_size,
         flops=_flops("x"),
         grad=Grad(backward, reads="x filter", shapes=True, flops=_grad_flops("x")),
     )
@@ -299,6 +331,7 @@ def _register_transposed(name: str, rank: int) -> None:
         stride: int | Sequence[int] = 1,
         padding: Padding = 0,
         output_padding: int | Sequence[int] = 0,
+        output_size: int | Sequence[int] | None = None,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         data_format: str = FORMATS[rank][0],
@@ -306,7 +339,7 @@ def _register_transposed(name: str, rank: int) -> None:
         """The transpose of a convolution in its image: each element of x spreads a filter."""
         last = _checked(x, rank, data_format)
         return _transposed_rule(
-            x, filter, groups, _slid_out(x, filter, stride, padding, dilation, output_padding, last), last
+            x, filter, groups, _slid_out(x, filter, stride, padding, dilation, output_padding, output_size, last), last
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from ops.bind import Shape
 from ops.dims import Array, axes_in, axis_in, local_shape, named_dims, same_shape, shape_of, sum_to
 from ops.grad import Grad
 from ops.notation import RuleError
-from ops.op import Attrs, Shapes
+from ops.op import Attrs, LocalContext, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
+from ops.run import Shift
 
 
 def _expanded(x: Shape, shape: Sequence[int]) -> Shape:
@@ -155,18 +156,82 @@ def flip(x: Shape, axis: int | Sequence[int]) -> Rule:
     return _all_but(x, axes_in(axis, len(x), "axis"))
 
 
-def _roll_kernel(x: Array, shifts: int | Sequence[int], axis: int | Sequence[int] | None) -> Array:
-    return np.roll(x, shifts, axis)
+_SHIFT = "shift"
 
 
-def _roll_back(out_grad: Array, *, shifts: int | Sequence[int], axis: int | Sequence[int] | None) -> Array:
-    return np.roll(out_grad, -shifts if isinstance(shifts, int) else [-shift for shift in shifts], axis)
+def _rolled_dims(rank: int, shifts: int | Sequence[int], axis: int | Sequence[int] | None) -> list[tuple[int, int]]:
+    """Return (dim, how far) for each dim that is rolled; without an axis the flat tensor is, which dim 0 cuts."""
+    steps = [shifts] if isinstance(shifts, int) else [int(step) for step in shifts]
+    dims = [0] if axis is None else [axis_in(at, rank, "axis") for at in _axis_tuple(axis)]
+    if len(steps) == 1:
+        steps *= len(dims)
+    if len(steps) != len(dims):
+        raise RuleError(f"roll: shifts={shifts} and axis={axis} differ in length")
+    return list(zip(dims, steps, strict=True)) if rank else []
 
 
-@family("roll", "x[] -> out[]", kernel=_roll_kernel, shape=same_shape, grad=Grad(_roll_back, reads=""))
+def _roll(
+    x: Array,
+    shifts: int | Sequence[int],
+    axis: int | Sequence[int] | None,
+    counts: Sequence[int] = (),
+    back: bool = False,
+) -> Any:
+    """Roll the local block; `counts` says in how many blocks each dim is cut."""
+    moves = [(dim, -step if back else step) for dim, step in _rolled_dims(x.ndim, shifts, axis)]
+    flat = x.reshape(-1) if axis is None else x
+    if any(counts[dim] > 1 for dim, _ in moves if counts):
+        return _roll_across(flat, moves, counts, x.shape)
+    for dim, step in moves:
+        flat = np.roll(flat, step, dim)
+    return flat.reshape(x.shape)
+
+
+def _roll_across(
+    x: Array, moves: Sequence[tuple[int, int]], counts: Sequence[int], shape: Shape
+) -> Generator[tuple[Array, Shift], Array, Array]:
+    """Roll block by block: what stays together in a block comes from one device, the rest from the one before it."""
+    for dim, step in moves:
+        if counts[dim] == 1:
+            x = np.roll(x, step, dim)
+            continue
+        blocks, more = divmod(step % (x.shape[dim] * counts[dim]), x.shape[dim])
+        head, tail = np.split(x, [x.shape[dim] - more], dim)
+        if blocks:
+            head = yield head, Shift(f"d{dim}", blocks)
+        if more:
+            tail = yield tail, Shift(f"d{dim}", blocks + 1)
+        x = np.concatenate([tail, head], dim)
+    return x.reshape(shape)
+
+
+def _cut_dims(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    return {**attrs, "counts": [ctx.count(f"d{dim}") for dim in range(len(shape_of(ctx.operands, "x")))]}
+
+
+@family(
+    "roll",
+    "x[] -> out[]",
+    kernel=_roll,
+    shape=same_shape,
+    local=_cut_dims,
+    grad=Grad(
+        lambda out_grad, shifts, axis, counts=(): _roll(out_grad, shifts, axis, counts, True), reads="", cuts="d*"
+    ),
+)
 def roll(x: Shape, shifts: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Rule:
-    """Elements moved along some dims, those that leave come in at the other end; these dims are whole."""
-    return _all_but(x, range(len(x)) if axis is None else axes_in(axis, len(x), "axis"))
+    """Elements moved along some dims, those that leave come in at the other end: a cut dim passes its blocks round."""
+    rolled = {f"d{dim}" for dim, _ in _rolled_dims(len(x), shifts, axis)}
+    names = named_dims(len(x)) if axis is not None else ["d0", *["_"] * (len(x) - 1)][: len(x)]
+    moved = [name for name in names if name in rolled]
+    dims = " ".join(names)
+    return rule(
+        f"x[{dims}] -> out[{dims}]",
+        halo=" ".join(moved),
+        needs=dict.fromkeys(moved, _SHIFT),
+        linear="x",
+        monotone="x",
+    )
 
 
 def _diagonal_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:

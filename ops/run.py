@@ -14,7 +14,21 @@ from ops.notation import RuleError, TensorSpec
 from ops.op import Op
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Steps: TypeAlias = Generator[tuple[Array, str], Array, tuple[Array, ...]]
+Steps: TypeAlias = Generator[tuple[Array, "str | Shift"], Array, tuple[Array, ...]]
+
+
+class Shift(NamedTuple):
+    """What a kernel asks for that needs a block of another device: that of so many blocks before, round the ring.
+
+    Parameters
+    ----------
+    factor : str
+        The factor whose blocks the devices of the ring hold.
+    blocks : int
+    """
+
+    factor: str
+    blocks: int
 
 
 class Cut(NamedTuple):
@@ -115,7 +129,8 @@ def steps(op: Op, bound: BoundRule, arrays: Sequence[Array | None], attrs: Mappi
     ------
     tuple
         ``(array, kind)`` where the devices that cut a synced factor must reduce; send the reduced array back. Where
-        none does, send the array itself.
+        none does, send the array itself. ``(array, Shift)`` where each device of a ring passes an array on; send it the
+        one that comes to it.
 
     Returns
     -------

@@ -10,6 +10,7 @@ import numpy as np
 from ops.bind import Shape
 from ops.dims import Array, axis_in, named_dims, shape_of
 from ops.grad import Grad
+from ops.notation import RuleError
 from ops.op import Attrs, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
@@ -91,28 +92,42 @@ def _extreme(accumulate: Any, x: Array, axis: int | None) -> tuple[Array, Array]
     return out, np.maximum.accumulate(np.where(flat == out, along, 0), place).astype(np.int64)
 
 
-def _extreme_back(indices: Array, out_grad: Array, *, axis: int | None, shapes: Shapes) -> Array:
-    place = 0 if axis is None else axis % out_grad.ndim
-    grad = np.zeros(out_grad.shape, out_grad.dtype)
+def _extreme_back(indices: Array, out_grad: Array, *, axis: int | None, dtype: str, shapes: Shapes) -> Array:
+    """Add each grad where its extreme is; where places are cut, each device adds its own."""
+    x = shape_of(shapes, "x")
+    grad = np.zeros((math.prod(x),) if axis is None else x, out_grad.dtype)
     where: list[Any] = list(np.ogrid[tuple(slice(0, size) for size in out_grad.shape)])
-    where[place] = indices
+    where[0 if axis is None else axis % len(x)] = indices
     np.add.at(grad, tuple(where), out_grad)
-    return grad.reshape(shape_of(shapes, "x"))
+    return grad.reshape(x)
 
 
 def _register_extreme(name: str, ufunc: Any) -> None:
+    def kernel(x: Array, axis: int | None, dtype: str) -> tuple[Array, Array]:
+        out, indices = _extreme(ufunc.accumulate, x, axis)
+        return out, indices.astype(dtype)
+
     @family(
         name,
         "x[] -> out[], indices[]",
-        kernel=lambda x, axis: _extreme(ufunc.accumulate, x, axis),
+        kernel=kernel,
         shape=_shape(2),
-        dtype=("first", "int64"),
-        grad=Grad(_extreme_back, reads="indices", outs="out", shapes=True),
+        dtype=lambda dtypes, attrs: ("first", str(attrs["dtype"])),
+        grad=Grad(_extreme_back, reads="indices", outs="out", cuts="j", shapes=True),
     )
-    def extreme(x: Shape, axis: int | None = None) -> Rule:
+    def extreme(x: Shape, axis: int | None = None, dtype: str = "int64") -> Rule:
         """The extreme of all elements up to each, and where it is; the last where several hold it."""
-        left, right = _dims(x, axis)
-        return rule(f"x[{left}] -> out[{right}], indices[{right}]")
+        if dtype not in ("int32", "int64"):
+            raise RuleError(f"{name}: dtype={dtype!r} of the indices is neither int32 nor int64")
+        if axis is None and len(x) != 1:
+            left, right = " ".join("_" for _ in x), "j"
+        else:
+            place = axis_in(axis or 0, len(x), "axis")
+            left, right = (
+                " ".join(own if dim == place else other for dim, other in enumerate(named_dims(len(x))))
+                for own in ("v", "j")
+            )
+        return rule(f"x[{left}] -> out[{right}], indices[{right}]", whole="v j" if "v" in left else "j")
 
 
 _register_extreme("cummax", np.maximum)

@@ -18,7 +18,7 @@ from truth_mesh import Array, Coordinate, agree, blocks, split
 from ops import Op, Placement, RuleError, rule_for
 from ops.bind import BoundRule, BoundTensor, TensorShapes
 from ops.registry import grad_op
-from ops.run import Cut, Device, steps
+from ops.run import Cut, Device, Shift, steps
 
 NUMBERS = {"positive": (0.5, 2.0), "unit": (0.1, 0.9)}
 """Domains of operands that hold numbers, not indices: where they are drawn from."""
@@ -209,11 +209,11 @@ def run(
     cuts: Mapping[Coordinate, Sequence[Cut]],
     synced_axes: Sequence[int],
 ) -> dict[Coordinate, tuple[Array, ...]]:
-    """Run the kernel on every device in lockstep; where it reduces, reduce over the synced mesh axes."""
+    """Run the kernel on every device in lockstep: it reduces over the synced axes, and shifts round a ring."""
     running = {c: steps(on.op, bound, arrays, on.attrs, Device(bound, cuts[c])) for c, arrays in locals_.items()}
     sent: dict[Coordinate, Array | None] = dict.fromkeys(running)
     while True:
-        asked: dict[Coordinate, tuple[Array, str]] = {}
+        asked: dict[Coordinate, tuple[Array, str | Shift]] = {}
         done: dict[Coordinate, tuple[Array, ...]] = {}
         for coordinate, kernel in running.items():
             try:
@@ -225,6 +225,9 @@ def run(
         if done:
             raise RuleError("some devices wait for an all_reduce that others do not take part in")
         for coordinate, (array, kind) in asked.items():
+            if isinstance(kind, Shift):
+                sent[coordinate] = asked[_before(coordinate, kind, cuts)][0]
+                continue
             group = [a for c, (a, _) in asked.items() if _apart_on(c, coordinate, synced_axes)]
             sent[coordinate] = REDUCE[kind](np.stack(group)) if len(group) > 1 else array
 
@@ -239,6 +242,21 @@ REDUCE = {
 
 def _apart_on(a: Coordinate, b: Coordinate, axes: Sequence[int]) -> bool:
     return all(x == y or axis in axes for axis, (x, y) in enumerate(zip(a, b, strict=True)))
+
+
+def _before(at: Coordinate, shift: Shift, cuts: Mapping[Coordinate, Sequence[Cut]]) -> Coordinate:
+    """Return the device that holds the block so many blocks before, and differs in nothing else."""
+
+    def block(device: Coordinate) -> tuple[int, int]:
+        index, count = 0, 1
+        for cut in cuts[device]:
+            if cut.factor == shift.factor:
+                index, count = index * cut.size + cut.coordinate, count * cut.size
+        return index, count
+
+    mine, count = block(at)
+    holding = [device for device in cuts if block(device)[0] == (mine - shift.blocks) % count]
+    return max(holding, key=lambda device: sum(a == b for a, b in zip(device, at, strict=True)))
 
 
 def parts_of(slot: BoundTensor, bound: BoundRule) -> tuple[tuple[int, ...], ...]:

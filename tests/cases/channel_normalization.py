@@ -50,4 +50,6 @@ CASES = [
     Case("group_norm", {"x": (2, 6, 4)}),
     Case("local_response_norm", {"x": (2, 6, 4)}, {"size": 3, "alpha": 0.5}),
     Case("local_response_norm", {"x": (2, 4, 6)}, {"size": 4, "alpha": 0.5, "data_format": "NLC"}),
+    Case("instance_norm", {"x": (2, 3, 4, 2, 6), "bias": (6,)}, {"data_format": "NDHWC"}, AFFINE),
+    Case("group_norm", {"x": (4, 12), "bias": (12,)}, {"groups": 2}, AFFINE),
 ]

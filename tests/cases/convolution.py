@@ -22,4 +22,21 @@ CASES = [
         "conv2d_transpose", {"x": (2, 24, 3, 4), "filter": (24, 2, 3, 3)}, {"groups": 6, "padding": 1, "stride": [1, 2]}
     ),
     Case("conv3d_transpose", {"x": (2, 4, 3, 3, 3), "filter": (4, 6, 2, 2, 2)}, {"padding": [0, 1, 0]}),
+    Case(
+        "conv2d_transpose",
+        {"x": (4, 6, 3, 12), "filter": (12, 6, 2, 2), "bias": (6,)},
+        {"stride": 2, "data_format": "NHWC"},
+    ),
+    Case("conv2d_transpose", {"x": (2, 4, 6, 3), "filter": (4, 6, 1, 2)}, {"stride": [2, 1], "output_size": [12, 4]}),
+    Case(
+        "conv3d",
+        {"x": (2, 4, 3, 2, 12), "filter": (12, 2, 2, 1, 1), "bias": (12,)},
+        {"groups": 6, "stride": [2, 3, 1], "data_format": "NDHWC"},
+    ),
+    Case(
+        "depthwise_conv2d",
+        {"x": (2, 4, 6, 6), "filter": (12, 1, 2, 3)},
+        {"stride": [2, 1], "dilation": [1, 2], "padding": "SAME", "data_format": "NHWC"},
+    ),
+    Case("depthwise_conv2d", {"x": (4, 6, 4, 6), "filter": (12, 1, 2, 2)}, {"stride": 2, "groups": 6}),
 ]

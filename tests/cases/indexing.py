@@ -20,4 +20,6 @@ CASES = [
     Case("take_along_axis", {"arr": (6, 4), "indices": (6, 2)}, {"axis": 0}),
     Case("masked_fill", {"x": (4, 6), "mask": (6,)}, {"value": 0.0}, dtypes={"mask": "bool"}),
     Case("masked_fill", {"x": (4, 1), "mask": (4, 6)}, {"value": 1.5}, dtypes={"mask": "bool"}),
+    Case("index_select", {"x": (2, 4, 6), "index": (12,)}, {"axis": -2}),
+    Case("index_select", {"x": (6,), "index": (4,)}, dtypes={"x": "int64"}),
 ]

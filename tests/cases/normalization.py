@@ -18,4 +18,6 @@ CASES = [
     Case("rms_norm", {"x": (4, 6, 8), "scale": (8,)}, {}, AFFINE, AFFINE_GRAD),
     Case("normalize", {"x": (4, 6)}, {"p": 3}),
     Case("normalize", {"x": (4, 6, 2)}),
+    Case("log_softmax", {"x": (6,)}),
+    Case("log_softmax", {"x": (2, 3, 2, 2, 4)}, {"axis": -4}),
 ]

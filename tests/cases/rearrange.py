@@ -12,5 +12,11 @@ CASES = [
     Case("flip", {"x": (4, 6)}, {"axis": 1}),
     Case("roll", {"x": (4, 6)}, {"shifts": 1, "axis": 1}),
     Case("roll", {"x": (4, 6)}, {"shifts": 5}),
+    Case("roll", {"x": (12, 6)}, {"shifts": [-5, 4], "axis": [0, -1]}),
+    Case("roll", {"x": (2, 12, 3)}, {"shifts": [7, 2], "axis": [1, 1]}),
+    Case("roll", {"x": (12,)}, {"shifts": 14}, dtypes={"x": "int64"}),
     Case("diagonal", {"x": (4, 6, 3)}, {"offset": 1, "axis1": 0, "axis2": 2}),
+    Case("expand_as", {"x": (6, 1, 2), "y": (4, 6, 12, 2)}, missing={"* P* -> *": "y is read for its shape only"}),
+    Case("expand_as", {"x": (4, 6), "y": (4, 6)}, missing={"* P* -> *": "y is read for its shape only"}),
+    Case("expand_as", {"x": (), "y": (6,)}, missing={"* P* -> *": "y is read for its shape only"}),
 ]

@@ -45,4 +45,6 @@ CASES = [
     *(Case(op, {"x": (12, 18)}) for op in ("argmax", "argmin")),
     *(Case(op, {"x": UNEVEN}, {"axis": -1}) for op in ("argmax", "argmin")),
     Case("argmax", {"x": UNEVEN}, {"axis": 0, "keepdim": True}),
+    Case("mean_all", {"x": (12,)}),
+    Case("mean_all", {"x": (2, 3, 4)}),
 ]

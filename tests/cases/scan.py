@@ -12,5 +12,7 @@ CASES = [
     Case("cummax", {"x": (4, 6)}, {"axis": 1}),
     Case("cummin", {"x": (4, 6)}, {"axis": 0}),
     Case("cummin", {"x": (4, 2)}),
+    Case("cummax", {"x": (4, 6, 2)}, {"axis": -2, "dtype": "int32"}),
+    Case("cummax", {"x": (12,)}, {"axis": -1}, dtypes={"x": "int64"}),
     Case("logcumsumexp", {"x": (4, 6)}, {"axis": 1}),
 ]
