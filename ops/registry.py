@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from ops.op import REQUIRED, Attrs, Dtypes, Kernel, Op, Shapes
 from ops.rule import FACTOR_KINDS, Rule, rule
 
 _OPS: dict[str, Op] = {}
+_FAMILIES: dict[str, str] = {}
 _RULE_CLAUSES = (*tuple(inspect.signature(rule).parameters)[1:-1], *FACTOR_KINDS)
 
 
@@ -136,9 +138,18 @@ def _register(made: Op) -> Op:
         if operand not in {spec.name for spec in made.operands}:
             raise RuleError(f"domain of {made.name!r} names {operand!r}, which is no operand")
     _OPS[made.name] = made
+    _FAMILIES[made.name] = _importing()
     if made.grad is not None:
         _register(grad_op(made, made.grad))
     return made
+
+
+def _importing() -> str:
+    """Return the name of the module that is being imported: the family file of what it registers."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
 
 
 def grad_op(forward: Op, grad: Grad) -> Op:
@@ -193,3 +204,17 @@ def rule_for(name: str) -> Op:
 def names() -> list[str]:
     """Return the names of all ops, sorted."""
     return sorted(_OPS)
+
+
+def families() -> dict[str, list[str]]:
+    """Return the names of all ops, sorted, by the module that registers them.
+
+    Examples
+    --------
+    >>> families()["ops.scan"][:2]
+    ['cummax', 'cummax_grad']
+    """
+    found: dict[str, list[str]] = {}
+    for name in names():
+        found.setdefault(_FAMILIES[name], []).append(name)
+    return dict(sorted(found.items()))

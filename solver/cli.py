@@ -288,11 +288,20 @@ def check_command(plan_file: Path) -> int:
 
 @command.command("rules")
 @click.argument("op", required=False)
-def rules_command(op: str | None) -> int:
-    """Show how an op may be cut; without OP, a table of all ops."""
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=4x6", help="The shape of an operand of OP.")
+@click.option("--attr", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute of OP.")
+@click.option("--size", default=2, type=click.IntRange(1), show_default=True, help="The size of the mesh axis.")
+@click.option("--coverage", is_flag=True, help="Say which names of other frameworks the ops cover.")
+def rules_command(
+    op: str | None, shapes: tuple[str, ...], attributes: tuple[str, ...], size: int, coverage: bool
+) -> int:
+    """Show how OP may be cut; without OP, a table of all ops by family."""
+    from solver.report.coverage import coverage_text
     from solver.report.rules import op_text, table_text
 
-    click.echo(table_text() if op is None else op_text(op))
+    if op is None and (shapes or attributes):
+        raise click.UsageError("--shape and --attr speak of an OP: name it")
+    click.echo(coverage_text() if coverage else table_text() if op is None else op_text(op, shapes, attributes, size))
     return 0
 
 

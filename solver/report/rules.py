@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.bind import BoundRule, Row, TensorShapes, composes
-from ops.notation import DimSpec, Signature, TensorSpec
+from ops.bind import BoundRule, BoundTensor, Row, TensorShapes, composes
+from ops.notation import DimSpec, RuleError, Signature, TensorSpec
 from ops.op import REQUIRED, Op
-from ops.registry import names, rule_for
+from ops.registry import families, names, rule_for
 
 SIZE = 4
 """Size of each factor of the example that a rule is shown on."""
@@ -48,9 +50,71 @@ class Specimen:
     attrs: Mapping[str, Any]
     bound: BoundRule
 
-    def rows(self) -> list[Row]:
-        """Return the rows that a mesh axis of size 2 may take."""
-        return [row for row in self.bound.rows if composes(self.bound, [row], [AXIS])]
+    def rows(self, size: int = AXIS) -> list[Row]:
+        """Return the rows that a mesh axis may take."""
+        return [row for row in self.bound.rows if composes(self.bound, [row], [size])]
+
+    def uncut(self) -> Iterator[str]:
+        """Yield what no row cuts, and why: factors, then dims that hold none."""
+        slots = [slot for slot in (*self.bound.operands, *self.bound.results) if slot is not None]
+        cut = {row.cut[0] for row in self.bound.rows if row.cut is not None}
+        for factor in self.bound.factors.values():
+            if factor.name not in cut:
+                places = [
+                    f"dim {slot.dim_of(factor.name)} of {slot.name}" for slot in slots if factor.name in _held(slot)
+                ]
+                why = (
+                    "has size 1"
+                    if factor.size == 1
+                    else "is declared whole"
+                    if factor.kind == "whole"
+                    else ("is not cut backward" if self.bound.forward else "has two places in one tensor")
+                )
+                yield f"{factor.name} ({', '.join(places)}) {why}"
+        for slot in slots:
+            free = [str(dim) for dim, held in enumerate(slot.dims) if not held and slot.shape[dim] > 1]
+            if free:
+                yield f"dim {', '.join(free)} of {slot.name} is tied to nothing that could be cut alike"
+
+
+def _held(slot: BoundTensor) -> set[str]:
+    return {factor for names in slot.dims for factor in names}
+
+
+def given(op: Op, shapes: Sequence[str], attributes: Sequence[str]) -> Specimen:
+    """Bind an op to the shapes and attributes that a person wrote.
+
+    Parameters
+    ----------
+    op : Op
+    shapes : sequence of str
+        ``x=4x6``, ``x=`` for a scalar; once for each tensor of a variadic operand.
+    attributes : sequence of str
+        ``axis=1``, the value as Python writes it, or a word.
+
+    Raises
+    ------
+    RuleError
+        Where a text cannot be read, or shapes and attributes do not fit the op.
+    """
+    variadic = {spec.name for spec in op.operands if spec.variadic}
+    found: dict[str, Any] = {}
+    for text in shapes:
+        name, equals, sizes = text.partition("=")
+        if not equals or not all(size.isdecimal() for size in sizes.split("x") if sizes):
+            raise RuleError(f"{text!r} is no shape: write NAME=4x6")
+        shape = tuple(int(size) for size in sizes.split("x") if sizes)
+        found[name] = [*found.get(name, ()), shape] if name in variadic else shape
+    attrs: dict[str, Any] = {}
+    for text in attributes:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise RuleError(f"{text!r} is no attribute: write NAME=VALUE")
+        try:
+            attrs[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            attrs[name] = value
+    return Specimen(found, attrs, op.bind(found, attrs))
 
 
 def specimen(op: Op) -> Specimen | None:
@@ -131,20 +195,24 @@ def _sizes(dim: DimSpec, length: Mapping[str, int], free: int) -> tuple[int, ...
     return (SIZE,)
 
 
-def op_text(name: str) -> str:
-    """Return all that is declared about one op.
+def op_text(name: str, shapes: Sequence[str] = (), attributes: Sequence[str] = (), size: int = AXIS) -> str:
+    """Return all that is declared about one op, and its rows on one mesh axis.
 
     Parameters
     ----------
     name : str
+    shapes, attributes : sequence of str
+        What to bind it to, as `given` reads it; a small example where both are empty.
+    size : int
+        The size of the mesh axis.
 
     Raises
     ------
     RuleError
-        For an unknown op.
+        For an unknown op, and where shapes or attributes do not fit it.
     """
     op = rule_for(name)
-    found = specimen(op)
+    found = given(op, shapes, attributes) if shapes or attributes else specimen(op)
     lines = [_signature(op), ""]
     if op.forward is not None:
         lines.append(f"  backward of  {op.forward.name}: its rows are derived from the forward rule")
@@ -154,13 +222,14 @@ def op_text(name: str) -> str:
         rule = found.bound.rule
         lines.append(f"  rule         {rule.text}")
         lines += [f"  {'clauses' if first else '':<13}{clause}" for first, clause in _marked(rule.clauses())]
+        lines += [f"  {'whole' if first else '':<13}{line}" for first, line in _marked(list(found.uncut()))]
     lines += [f"  {'domain' if first else '':<13}{line}" for first, line in _marked(_domains(op))]
     if op.view:
         lines.append("  cost         none: it renames memory")
     if f"{name}_grad" in names():
         lines.append(f"  grad         {_signature(rule_for(f'{name}_grad'))}")
     if found is not None:
-        lines += ["", f"  On a mesh axis of size {AXIS}, with {_example_text(found)}:", _rows_text(found)]
+        lines += ["", f"  On a mesh axis of size {size}, with {_example_text(found)}:", _rows_text(found, size)]
     return "\n".join(lines)
 
 
@@ -192,10 +261,10 @@ def _example_text(found: Specimen) -> str:
     return ", ".join(shapes + [f"{name}={value!r}" for name, value in found.attrs.items()])
 
 
-def _rows_text(found: Specimen) -> str:
+def _rows_text(found: Specimen, size: int) -> str:
     operands = [slot.name for slot in found.bound.operands if slot is not None]
     table = _table([*operands, "", *(slot.name for slot in found.bound.results), "because", "needs"])
-    for row in found.rows():
+    for row in found.rows(size):
         given = [str(placement) for placement in row.operands if placement is not None]
         made = [str(placement) for placement in row.results]
         table.add_row(*map(Text, (*given, "->", *made, row.why, ", ".join(sorted(row.needs)))))
@@ -203,22 +272,35 @@ def _rows_text(found: Specimen) -> str:
 
 
 def table_text() -> str:
-    """Return a table of all ops with their rules.
+    """Return a table of all ops with their rules, family by family.
 
     Notes
     -----
     The rule of an op that depends on shapes or attributes is that of its defaults, or of a small example.
     """
-    table = _table(["op", "rule", "clauses", "grad"])
     known = names()
+    blocks = []
+    for module, members in families().items():
+        table = _table(["op", "rule", "clauses", "grad"])
+        for name, text, clauses in op_lines(members):
+            table.add_row(*map(Text, (name, text, clauses, "yes" if f"{name}_grad" in known else "")))
+        blocks.append(f"{family_title(module)}\n\n{_drawn(table)}\n\n")
     forward = [name for name in known if rule_for(name).forward is None]
-    for name in forward:
-        op = rule_for(name)
-        found = specimen(op)
-        text = found.bound.rule.text if found else "depends on shapes and attributes"
-        clauses = "; ".join(found.bound.rule.clauses()) if found else ""
-        table.add_row(*map(Text, (name, text, clauses, "yes" if f"{name}_grad" in known else "")))
-    return f"{_drawn(table)}\n{len(forward)} ops, {len(known) - len(forward)} of them with a derived grad"
+    return f"{''.join(blocks)}{len(forward)} ops, {len(known) - len(forward)} of them with a derived grad"
+
+
+def family_title(module: str) -> str:
+    """Return what a family file says of itself, in a line."""
+    return (sys.modules[module].__doc__ or module).splitlines()[0]
+
+
+def op_lines(members: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, rule and clauses of the forward ops among some names."""
+    for name in members:
+        if rule_for(name).forward is None:
+            found = specimen(rule_for(name))
+            text = found.bound.rule.text if found else "depends on shapes and attributes"
+            yield name, text, "; ".join(found.bound.rule.clauses()) if found else ""
 
 
 def _table(headers: Sequence[str]) -> Table:
