@@ -19,6 +19,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     scattering,
     shape,
     slicing,
+    special,
     sorting,
     unary,
     vision,
