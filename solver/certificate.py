@@ -44,8 +44,12 @@ def certified_bound(problem: Problem, certificate: Any) -> int:
     CertificateError
         Where the certificate has another form.
     """
+    return proved(Model(problem), certificate)
+
+
+def proved(model: Model, certificate: Any) -> int:
+    """Compute the bound that a certificate proves for what is enumerated already (see `certified_bound`)."""
     written = _Written(certificate)
-    model = Model(problem)
     leaves = [_leaf_bound(model, alive, written, leaf) for leaf, alive in _leaves(model, written.tree)]
     if not leaves:
         return INF
@@ -113,7 +117,7 @@ def _short(value: Any) -> str:
 
 def _leaves(model: Model, tree: Any) -> Iterator[tuple[Mapping[str, Any], Alive]]:
     """Yield each leaf that leaves every variable a value, with the values of its side of every split above it."""
-    waiting: list[tuple[Any, Alive | None]] = [(tree, model.consistent(model.everything()))]
+    waiting: list[tuple[Any, Alive | None]] = [(tree, model.consistent_values)]
     while waiting:
         node, alive = waiting.pop()
         if not isinstance(node, Mapping):
@@ -121,9 +125,7 @@ def _leaves(model: Model, tree: Any) -> Iterator[tuple[Mapping[str, Any], Alive]
         kind = next((kind for kind in ("op", "tensor") if kind in node), None)
         if kind is None:
             if set(node) != {"messages"} and node != {"infeasible": True}:
-                raise CertificateError(
-                    f"a leaf of the tree has {', '.join(map(repr, node)) or 'nothing'}, not messages"
-                )
+                raise CertificateError(f"a leaf of the tree is {_short(node)}: it should have messages")
             if alive is not None:
                 yield node, alive
             continue

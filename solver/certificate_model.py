@@ -263,6 +263,11 @@ class Model:
             found[link.head].append(number)
         return found
 
+    @cached_property
+    def consistent_values(self) -> Alive | None:
+        """What consistency leaves of everything."""
+        return self.consistent(self.everything())
+
     def consistent(self, alive: Alive, changed: Name | None = None) -> Alive | None:
         """Take out values that have no partner on one of their edges, until none is left.
 

@@ -191,7 +191,7 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
             continue
         bound = asked.bound[node]
         if len(rows) != len(sizes) or not all(0 <= k < len(bound.rows) for k in rows):
-            yield f"op {node!r}: rows {list(rows)} are not one of {len(bound.rows)} rows a mesh axis, for {len(sizes)} axes"
+            yield f"op {node!r}: rows {list(rows)} are not one of its {len(bound.rows)} rows for each mesh axis"
             continue
         chosen = [bound.rows[k] for k in rows]
         if any(size == 1 and k for k, size in zip(rows, sizes, strict=True)):

@@ -72,3 +72,21 @@ def _plans() -> Iterator[Plan]:
         yield planned(graph(), CUBE)
     yield communicating()
     yield partial_output()
+
+
+def looked_up(between: bool) -> Graph:
+    """An embedding that meets itself in a product, and is used once more: its bound needs branching."""
+    g = Graph("looked_up")
+    w = g.parameter("w", (4, 4))
+    x = g.op("embedding", g.input("ids", (1,), dtype="int64"), w, name="e")
+    y = g.op("relu", x, name="r") if between else x
+    g.output(g.op("matmul", y, y, transpose_x=True, name="p"), g.op("relu", x if between else w, name="q"))
+    return g
+
+
+@cache
+def split_plans() -> tuple[Plan, ...]:
+    """Plans whose proof is a tree with splits."""
+    found = tuple(planned(looked_up(between), MESH) for between in (True, False))
+    assert all(p.certificate is not None and "left" in p.certificate["tree"] for p in found)
+    return found

@@ -1,0 +1,411 @@
+"""The checker of bounds: its enumeration against plain ones, and no certificate, however altered, proves too much."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from ops.bind import composes
+from ops.placement import Partial
+from solver import plan, reference
+from solver.certificate import CertificateError, certified_bound, proved
+from solver.certificate_model import Model, Name
+from solver.certificate_rows import joint_rows, offered
+from solver.choice import table
+from solver.cost.compute import compute_time
+from solver.cost.reshard import INF
+from solver.plan import Plan
+from solver.problem import Problem, problem
+from solver.reference_task import Task
+from tests.graphs import HAND_MADE, Case, random_graphs
+from tests.plans import CUBE, FAST, communicating, every_plan, split_plans
+
+FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def asked(case: Case) -> Problem:
+    return problem(
+        case.graph, case.mesh, pins=case.pins, communication=case.communication, capabilities=case.capabilities
+    )
+
+
+# ------------------------------------------------------------------------------------------- what may be chosen
+
+
+@FEW
+@given(random_graphs())
+def test_joint_rows_are_those_that_compose(case: Case) -> None:
+    question = asked(case)
+    sizes = question.mesh.sizes
+    for bound in question.bound.values():
+        allowed = [
+            k
+            for k, row in enumerate(bound.rows)
+            if all(p.kind in question.kinds for p in row.operands + row.results if isinstance(p, Partial))
+        ]
+        plain = [
+            rows
+            for rows in product(*(allowed if size > 1 else [0] for size in sizes))
+            if composes(bound, [bound.rows[k] for k in rows], sizes)
+        ]
+        assert list(map(tuple, joint_rows(bound, sizes, offered(bound, question)).tolist())) == plain
+
+
+@FEW
+@given(random_graphs())
+def test_every_value_is_what_the_problem_says(case: Case) -> None:
+    """Prices and layouts of each value, looked up one by one."""
+    question = asked(case)
+    model, graph = Model(question), question.graph
+    for (kind, name), choices in model.choices.items():
+        if kind == "op":
+            rows = [[question.bound[name].rows[k] for k in key] for key in choices.keys.tolist()]
+            dtypes = {use.operand: graph.tensors[use.tensor].dtype for use in graph.operand_uses(name)}
+            for row, price in zip(rows, choices.price.tolist(), strict=True):
+                wanted = compute_time(graph.nodes[name], question.bound[name], row, dtypes, question.mesh)
+                assert price >= wanted
+    for link in model.links:
+        tensor = link.tail[1] if link.tail[0] == "tensor" else link.name.removeprefix("made:")
+        if link.name.startswith("made:") or link.tail[0] != "tensor":
+            continue
+        use = next(use for use in question.uses[tensor] if use.name == link.name)
+        layouts = question.layouts(tensor)
+        for key, layout in zip(model.choices[link.head].keys.tolist(), link.asks.tolist(), strict=True):
+            placed = [question.bound[use.op].rows[k].operands[use.slot] for k in key]
+            assert layouts[layout] == question.canonical(tensor, placed)  # type: ignore[arg-type]
+
+
+@FEW
+@given(random_graphs())
+def test_consistency_is_what_a_plain_sweep_leaves(case: Case) -> None:
+    model = Model(asked(case))
+    found = model.consistent(model.everything())
+    wanted = plain_consistency(model)
+    if found is None:
+        assert any(not mask.any() for mask in wanted.values())
+        assert certified_bound(asked(case), NOTHING) == INF
+    else:
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+def plain_consistency(model: Model) -> dict[Name, np.ndarray]:
+    alive = {name: choices.price < INF for name, choices in model.choices.items()}
+    while True:
+        before = sum(int(mask.sum()) for mask in alive.values())
+        for link in model.links:
+            price = np.minimum(link.price[link.offers[:, 0]][:, link.asks], link.price[link.offers[:, 1]][:, link.asks])
+            both = (price < INF) & alive[link.tail][:, None] & alive[link.head][None, :]
+            alive[link.tail], alive[link.head] = both.any(axis=1), both.any(axis=0)
+        if sum(int(mask.sum()) for mask in alive.values()) == before:
+            return alive
+
+
+@FEW
+@given(random_graphs())
+def test_copies_left_out_cannot_pay(case: Case) -> None:
+    """The definition of docs/certificate.md, written out."""
+    question = asked(case)
+    model = Model(question)
+    for tensor, fact in question.graph.tensors.items():
+        pinned = fact.producer is not None and question.pinned(tensor, tensor) is not None
+        if ("tensor", tensor) not in model.choices or pinned or question.communication == "frozen":
+            continue
+        price = table(question, tensor).time.tolist()
+        index = {layout: i for i, layout in enumerate(question.layouts(tensor))}
+        keys = {tuple(key) for key in model.choices["tensor", tensor].keys.tolist()}
+        uses = [link.asks.tolist() for link in model.links if link.tail == ("tensor", tensor)]
+        delivered = [index[layout] for layout in question.delivered(tensor)]
+        deliver = [min(row[d] for d in delivered) for row in price]
+        for m in {m for m, _ in keys}:
+            for h in range(len(price)):
+                saved = sum(max(0, *(price[m][n] - price[h][n] for n in asks)) for asks in uses)
+                if tensor in question.graph.outputs:
+                    saved += max(0, deliver[m] - deliver[h])
+                assert ((m, h) in keys) == (m == h or (price[m][h] < INF and saved > price[m][h]))
+
+
+# ----------------------------------------------------------------------------------------------- what is proved
+
+NOTHING = {"bits": 0, "arrays": [], "tree": {"messages": {}}}
+
+
+@settings(FEW, max_examples=40)
+@given(random_graphs(max_ops=4))
+def test_random_messages_never_prove_more_than_the_optimum(case: Case) -> None:
+    best = reference.best(Task(case.graph, case.mesh, case.pins, case.communication, case.capabilities))
+    model = Model(asked(case))
+    rng = random.Random(0)
+    for scale in (0, 1, 10, 1000, 10**6, 10**12, 2**61, 10**30):
+        bound = proved(model, random_certificate(model, rng, scale))
+        assert bound <= (INF if best is None else best[0])
+
+
+def random_certificate(model: Model, rng: random.Random, scale: int, depth: int = 3) -> dict[str, Any]:
+    arrays: list[list[int]] = []
+
+    def vector(count: int) -> int:
+        arrays.append([rng.randint(-scale, scale) for _ in range(count)])
+        return len(arrays) - 1
+
+    def tree(left: int) -> dict[str, Any]:
+        if left and rng.random() < 0.7:
+            kind, name = rng.choice(list(model.choices))
+            keys = model.choices[kind, name].keys.tolist()
+            values = rng.sample(keys, rng.randint(0, len(keys)))
+            return {kind: name, "left_values": values, "left": tree(left - 1), "right": tree(left - 1)}
+        links = [link for link in model.links if rng.random() < 0.9]
+        return {"messages": {link.name: [vector(n) for n in link.price.shape] for link in links}}
+
+    return {"bits": rng.choice([0, 1, 12, 32]), "tree": tree(depth), "arrays": arrays}
+
+
+@cache
+def proofs() -> tuple[tuple[Model, Plan], ...]:
+    """Small plans with their proofs, those by hand and some whose tree is split."""
+    return tuple((Model(found.problem), found) for found in (*every_plan(), *split_plans()))
+
+
+def test_ten_thousand_altered_certificates_prove_nothing_false() -> None:
+    rng = random.Random(7)
+    known = proofs()
+    refused = weaker = 0
+    for _ in range(10_000):
+        model, found = rng.choice(known)
+        altered = alter(json.loads(json.dumps(found.certificate)), rng)
+        try:
+            bound = proved(model, altered)
+        except CertificateError:
+            refused += 1
+            continue
+        assert found.cost_ps is not None
+        assert bound <= found.cost_ps, altered
+        weaker += bound < found.bound_ps
+    assert refused > 500
+    assert weaker > 2000
+
+
+def alter(certificate: Any, rng: random.Random) -> Any:
+    """Change one to three places: a number of a message, a whole message, which message an edge has, a split."""
+    for _ in range(rng.randint(1, 3)):
+        rng.choice(ALTERATIONS)(certificate, rng)
+    return certificate
+
+
+def _number(certificate: Any, rng: random.Random) -> None:
+    arrays = [array for array in certificate["arrays"] if array]
+    if arrays:
+        array = rng.choice(arrays)
+        at = rng.randrange(len(array))
+        array[at] = rng.choice(
+            [array[at] + rng.choice([-1, 1]) * 10 ** rng.randint(0, 12), -array[at], 0, rng.randint(-(2**70), 2**70)]
+        )
+
+
+def _vector(certificate: Any, rng: random.Random) -> None:
+    arrays = certificate["arrays"]
+    if arrays:
+        array = rng.choice(arrays)
+        array[:] = rng.choice([[0] * len(array), [-v for v in array], [2 * v for v in array], array[::-1], array[1:]])
+
+
+def _reference(certificate: Any, rng: random.Random) -> None:
+    leaf = rng.choice(list(nodes(certificate["tree"])))
+    if leaf.get("messages"):
+        pair = rng.choice(list(leaf["messages"].values()))
+        pair[rng.randrange(2)] = rng.randrange(-1, len(certificate["arrays"]) + 1)
+
+
+def _edge(certificate: Any, rng: random.Random) -> None:
+    leaf = rng.choice(list(nodes(certificate["tree"])))
+    if leaf.get("messages"):
+        name = rng.choice(list(leaf["messages"]))
+        pair = leaf["messages"].pop(name)
+        if rng.random() < 0.3:
+            leaf["messages"][name + "?"] = pair
+
+
+def _bits(certificate: Any, rng: random.Random) -> None:
+    certificate["bits"] = rng.choice([0, 11, 13, 20, 32, 33, -1])
+
+
+def _leaf(certificate: Any, rng: random.Random) -> None:
+    node = rng.choice(list(nodes(certificate["tree"])))
+    node.clear()
+    node.update({"infeasible": True})
+
+
+def _split(certificate: Any, rng: random.Random) -> None:
+    node = rng.choice(list(nodes(certificate["tree"])))
+    if "left_values" in node:
+        values = node["left_values"]
+        if values and rng.random() < 0.7:
+            values.pop(rng.randrange(len(values)))
+        else:
+            node["left"], node["right"] = node["right"], node["left"]
+
+
+ALTERATIONS: list[Callable[[Any, random.Random], None]] = [_number] * 6 + [
+    _vector,
+    _reference,
+    _edge,
+    _bits,
+    _leaf,
+    _split,
+]
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    """Every node of a tree."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [node[side] for side in ("left", "right") if side in node]
+
+
+def test_some_proofs_need_branching() -> None:
+    for found in split_plans():
+        assert found.certificate is not None
+        assert found.check().ok
+        model = Model(found.problem)
+        leaves = [node for node in nodes(found.certificate["tree"]) if "messages" in node]
+        assert len(leaves) > 1
+        for node in leaves:
+            assert proved(model, {**found.certificate, "tree": node}) < found.bound_ps, "no leaf alone proves the whole"
+
+
+def test_the_certificate_of_each_plan_proves_its_cost() -> None:
+    for model, found in proofs():
+        assert (
+            found.cost_ps
+            == found.bound_ps
+            == proved(model, found.certificate)
+            == certified_bound(found.problem, found.certificate)
+        )
+
+
+def test_no_messages_prove_something() -> None:
+    model, found = Model(communicating().problem), communicating()
+    assert 0 < proved(model, NOTHING) < found.bound_ps
+    assert proved(model, {**NOTHING, "tree": {"infeasible": True}}) == proved(model, NOTHING)
+
+
+def test_numbers_beyond_64_bits_are_added_exactly() -> None:
+    """A large number that the tail gains and the head loses changes nothing."""
+    model, found = Model(communicating().problem), communicating()
+    for large in (2**30, 2**57, 2**61, 2**63, 2**80, 10**40):
+        certificate = copy.deepcopy(found.certificate)
+        assert certificate is not None
+        messages, arrays = certificate["tree"]["messages"], certificate["arrays"]
+        for name, (tail, head) in messages.items():
+            messages[name] = [len(arrays), len(arrays) + 1]
+            arrays += [[v + large for v in arrays[tail]], [v - large for v in arrays[head]]]
+        assert proved(model, certificate) == found.bound_ps
+
+
+def test_a_split_proves_the_worse_of_its_sides() -> None:
+    model, found = Model(communicating().problem), communicating()
+    leaf = found.certificate["tree"]  # type: ignore[index]
+    for kind, name in model.choices:
+        keys = model.choices[kind, name].keys.tolist()
+        for count in (0, 1, len(keys)):
+            tree = {kind: name, "left_values": keys[:count], "left": leaf, "right": leaf}
+            assert proved(model, {**found.certificate, "tree": tree}) == found.bound_ps  # type: ignore[dict-item]
+            worse = {**tree, "right": {"messages": {}}}
+            assert proved(model, {**found.certificate, "tree": worse}) <= found.bound_ps  # type: ignore[dict-item]
+
+
+def test_a_tree_as_deep_as_it_likes() -> None:
+    model, found = Model(communicating().problem), communicating()
+    tree = leaf = found.certificate["tree"]  # type: ignore[index]
+    for _ in range(3000):
+        tree = {"op": "h0", "left_values": [], "left": {"infeasible": True}, "right": tree}
+    assert tree is not leaf
+    assert proved(model, {**found.certificate, "tree": tree}) == found.bound_ps  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("graph", HAND_MADE, ids=lambda make: make.__name__)
+def test_every_wish_keeps_bound_and_optimum_equal(graph: Any) -> None:
+    for communication in ("any", "none", "frozen"):
+        found = plan(graph(), CUBE, communication=communication)
+        assert found.status == "optimal"
+        assert certified_bound(found.problem, found.certificate) == found.cost_ps
+
+
+# ---------------------------------------------------------------------------------------- certificates of another form
+
+LEAF = {"messages": {}}
+SPLIT = {"op": "h", "left_values": [], "left": LEAF, "right": LEAF}
+WRONG: list[tuple[Any, str]] = [
+    (None, "it should be an object with bits, arrays and tree"),
+    ([], "it should be an object with bits, arrays and tree"),
+    ({"bits": 12, "arrays": []}, "it should be an object with bits, arrays and tree"),
+    ({**NOTHING, "more": 1}, "it should be an object with bits, arrays and tree"),
+    ({**NOTHING, "bits": -1}, "bits is -1"),
+    ({**NOTHING, "bits": 33}, "bits is 33"),
+    ({**NOTHING, "bits": True}, "bits is True"),
+    ({**NOTHING, "bits": 12.0}, "bits is 12.0"),
+    ({**NOTHING, "bits": "12"}, "bits is '12'"),
+    ({**NOTHING, "bits": 10**60}, "bits is 1000"),
+    ({**NOTHING, "arrays": {}}, "arrays should be a list"),
+    ({**NOTHING, "arrays": [1]}, "message vector 0 should be a list of whole numbers"),
+    ({**NOTHING, "arrays": [[], [1.5]]}, "message vector 1 should be a list of whole numbers"),
+    ({**NOTHING, "arrays": [[float("nan")]]}, "message vector 0"),
+    ({**NOTHING, "arrays": [["1"]]}, "message vector 0"),
+    ({**NOTHING, "arrays": [[None]]}, "message vector 0"),
+    ({**NOTHING, "arrays": [[True]]}, "message vector 0"),
+    ({**NOTHING, "arrays": [[[1]]]}, "message vector 0"),
+    ({**NOTHING, "tree": None}, "a node of the tree is None"),
+    ({**NOTHING, "tree": []}, "a node of the tree is []"),
+    ({**NOTHING, "tree": {}}, "a leaf of the tree is {}"),
+    ({**NOTHING, "tree": {"infeasible": False}}, "a leaf of the tree is {'infeasible': False}"),
+    ({**NOTHING, "tree": {**LEAF, "more": 1}}, "a leaf of the tree is"),
+    ({**NOTHING, "tree": {"messages": []}}, "the messages of a leaf name something that is no edge: []"),
+    ({**NOTHING, "tree": {"messages": {"nobody/x": [0, 0]}}}, "something that is no edge: {'nobody/x': [0, 0]}"),
+    ({**NOTHING, "tree": {"messages": {"h/x": 1}}}, "edge 'h/x' should name two message vectors, not 1"),
+    ({**NOTHING, "tree": {"messages": {"h/x": [0]}}}, "edge 'h/x' should name two message vectors, not [0]"),
+    ({**NOTHING, "tree": {"messages": {"h/x": [0, "1"]}}}, "edge 'h/x' should name two message vectors"),
+    ({**NOTHING, "tree": {"messages": {"h/x": [0, -1]}}}, "edge 'h/x' names the vectors [0, -1], but there are 0"),
+    ({**NOTHING, "tree": {"messages": {"h/x": [0, 10**30]}}}, "edge 'h/x' names the vectors"),
+    ({**NOTHING, "arrays": [[1]], "tree": {"messages": {"h/x": [0, 0]}}}, "edge 'h/x' has vectors of 1 and 1 entries"),
+    ({**NOTHING, "tree": {**SPLIT, "op": "nobody"}}, "the tree splits op 'nobody', which has nothing to choose"),
+    ({**NOTHING, "tree": {**SPLIT, "op": ["h"]}}, "a split of the tree is"),
+    ({**NOTHING, "tree": {**SPLIT, "op": {}}}, "a split of the tree is"),
+    ({**NOTHING, "tree": {**SPLIT, "tensor": "x"}}, "a split of the tree is"),
+    ({**NOTHING, "tree": {"op": "h"}}, "a split of the tree is"),
+    (
+        {**NOTHING, "tree": {"tensor": "h", "left_values": [], "left": LEAF, "right": LEAF}},
+        "the tree splits tensor 'h'",
+    ),
+    ({**NOTHING, "tree": {**SPLIT, "left_values": 1}}, "the split on op 'h' should list its left values"),
+    ({**NOTHING, "tree": {**SPLIT, "left_values": [1]}}, "the split on op 'h' should list its left values"),
+    ({**NOTHING, "tree": {**SPLIT, "left_values": [[0, True]]}}, "the split on op 'h' should list its left values"),
+    (
+        {**NOTHING, "tree": {**SPLIT, "left_values": [[0, 99]]}},
+        "the split on op 'h' lists values that it does not have",
+    ),
+    (
+        {**NOTHING, "tree": {**SPLIT, "left_values": [[-1, 0]]}},
+        "the split on op 'h' lists values that it does not have",
+    ),
+    ({**NOTHING, "tree": {**SPLIT, "left_values": [[0]]}}, "the split on op 'h' lists values that it does not have"),
+    ({**NOTHING, "tree": {**SPLIT, "left": None}}, "a node of the tree is None"),
+]
+
+
+@pytest.mark.parametrize(("certificate", "sentence"), WRONG, ids=[sentence[:50] for _, sentence in WRONG])
+def test_another_form_is_refused_in_words(certificate: Any, sentence: str) -> None:
+    model = Model(problem(HAND_MADE[0](), FAST))
+    with pytest.raises(CertificateError) as refused:
+        proved(model, certificate)
+    assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 200
