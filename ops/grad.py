@@ -175,8 +175,12 @@ def _read_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
         ]
     else:
         choices = [{name: kind} for name in reads for kind in ("sum", "avg")]
+    made = {slot.name for slot in forward.results}
+    through_others = not any(slot is not None and slot.name in made for slot in bound.operands)
     for partial in filter(None, choices):
-        results = [_through(partial, result.name.removesuffix("_grad"), forward) for result in bound.results]
+        results = [
+            _through(partial, result.name.removesuffix("_grad"), forward, through_others) for result in bound.results
+        ]
         if None not in results:
             operands = tuple(
                 None if slot is None else Partial(partial[slot.name]) if slot.name in partial else REPLICATE
@@ -186,12 +190,17 @@ def _read_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
             yield Row(operands, tuple(p for p in results if p is not None), f"{passed} passes through")
 
 
-def _through(partial: Mapping[str, str], operand: str, forward: BoundRule) -> Placement | None:
-    """Place the grad of an operand, the sum of what the terms with it multiply it by; None where no kind is right."""
-    found = [
-        [partial[name] for name in term - {operand} if name in partial] for term in forward.terms if operand in term
-    ]
-    if not found or max(map(len, found)) > 1:
+def _through(partial: Mapping[str, str], operand: str, forward: BoundRule, through_others: bool) -> Placement | None:
+    """Place the grad of an operand, the sum of what the terms with it multiply it by; None where no kind is right.
+
+    An operand in no term may stand in the coefficient of each, so its grad is linear in the form as it is. That holds
+    for the expression, not for one that reads a result of the forward op, which is partial then as well.
+    """
+    own = [term - {operand} for term in forward.terms if operand in term]
+    if not own and not through_others:
+        return None
+    found = [[partial[name] for name in term if name in partial] for term in own or forward.terms]
+    if max(map(len, found)) > 1:
         return None
     kinds = {kind for one in found for kind in one}
     if not kinds:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from truth import Case
-from truth_reasons import FORWARD
 
 
 def _shapes(heads: int, own: int, queries: int = 6, keys: int = 6) -> dict[str, tuple[int, ...]]:
@@ -9,17 +8,14 @@ def _shapes(heads: int, own: int, queries: int = 6, keys: int = 6) -> dict[str, 
 
 
 CASES = [
-    Case("scaled_dot_product_attention", _shapes(6, 6), {}, {}, FORWARD),
-    Case("scaled_dot_product_attention", {**_shapes(6, 6), "attn_mask": (2, 1, 6, 6)}, {"scale": 0.5}, {}, FORWARD),
+    Case("scaled_dot_product_attention", _shapes(6, 6)),
+    Case("scaled_dot_product_attention", {**_shapes(6, 6), "attn_mask": (2, 1, 6, 6)}, {"scale": 0.5}),
     Case(
         "scaled_dot_product_attention",
         {**_shapes(24, 6), "attn_mask": (24, 1, 6)},
-        {},
-        {},
-        FORWARD,
-        {"attn_mask": "bool"},
+        dtypes={"attn_mask": "bool"},
     ),
-    Case("scaled_dot_product_attention", _shapes(6, 1, 12, 14), {"is_causal": True}, {}, FORWARD),
-    Case("flash_attention", _shapes(4, 2, 6, 6), {"causal": True}, {}, FORWARD),
-    Case("flash_attention", _shapes(2, 2, 6, 4), {}, {}, FORWARD),
+    Case("scaled_dot_product_attention", _shapes(6, 1, 12, 14), {"is_causal": True}),
+    Case("flash_attention", _shapes(4, 2, 6, 6), {"causal": True}),
+    Case("flash_attention", _shapes(2, 2, 6, 4)),
 ]
