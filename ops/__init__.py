@@ -1,6 +1,7 @@
 """What is legal for each op, and what it computes."""
 
 from ops import (  # noqa: F401 (a family registers its ops where it is imported)
+    amp,
     attention,
     channel_normalization,
     contraction,

@@ -6,6 +6,7 @@ gives zeros for the others, so that the results are P(sum).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -326,3 +327,35 @@ def _masked_fill(x: Array, mask: Array, value: float) -> Array:
 def masked_fill(x: Shape, mask: Shape, value: float) -> Rule:
     """X with a number where a mask is true."""
     return rule("x[...], mask[...] -> out[...]", linear="x" if value == 0 else "", monotone="x")
+
+
+# ------------------------------------------------------------------------------------------------ where elements are
+
+
+def _nonzero(x: Array, size: int) -> Array:
+    """Return the coordinates of the elements that are not zero, in order, then zeros until there are `size` rows."""
+    found = np.argwhere(x)
+    if len(found) > size:
+        raise ValueError(f"nonzero: x holds {len(found)} elements that are not zero, more than size={size}")
+    return np.concatenate([found, np.zeros((size - len(found), x.ndim), found.dtype)])
+
+
+@family(
+    "nonzero",
+    "x[] -> out[]",
+    kernel=_nonzero,
+    shape=lambda shapes, attrs: ((attrs["size"], len(shape_of(shapes, "x"))),),
+    dtype="int64",
+    flops=elements_of("x"),
+)
+def nonzero(x: Shape, size: int | None = None) -> Rule:
+    """Coordinates of what is not zero: every device finds them all, and a static graph says how many there may be."""
+    total = math.prod(x)
+    if size is None:
+        raise RuleError(
+            "nonzero makes a row for each element that is not zero, and only the data say how many there are: "
+            "give size=, the most there can be; the rows left over are zeros"
+        )
+    if not 0 < size <= total:
+        raise RuleError(f"nonzero: size={size} is not between 1 and the {total} elements of x {x}")
+    return rule(f"x[{' '.join('_' for _ in x)}] -> out[_ _]")

@@ -22,4 +22,6 @@ CASES = [
     Case("masked_fill", {"x": (4, 1), "mask": (4, 6)}, {"value": 1.5}, dtypes={"mask": "bool"}),
     Case("index_select", {"x": (2, 4, 6), "index": (12,)}, {"axis": -2}),
     Case("index_select", {"x": (6,), "index": (4,)}, dtypes={"x": "int64"}),
+    Case("nonzero", {"x": np.arange(24).reshape(4, 6) % 5 - 2}, {"size": 21}),
+    Case("nonzero", {"x": np.arange(6) > 2}, {"size": 3}),
 ]
