@@ -13,6 +13,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     loss,
     normalization,
     optimizer,
+    parallel,
     pooling,
     rearrange,
     reduction,
