@@ -172,7 +172,11 @@ def fingerprint() -> str:
         incumbent.offer(dual.state.choice)
         for order in orders(len(network.variables), range(2)):
             incumbent.read(dual, order)
-        told += [array.tolist() for array in dual.state] + [incumbent.cost, incumbent.assignment, tension(dual)]
+        told += [array.tolist() for array in dual.state] + [
+            incumbent.cost,
+            incumbent.assignment,
+            tension(dual, dual.state.choice),
+        ]
         told += [part.tolist() for pair in dual.messages() for part in pair]
     return repr(told)
 
@@ -295,7 +299,7 @@ def test_what_the_choice_pays_above_the_bound_is_told_part_by_part() -> None:
         network = frustrated(seed)
         dual = swept(network, 5)
         assert dual is not None
-        node, paid = tension(dual)
+        node, paid = tension(dual, dual.state.choice)
         assert (node >= 0).all()
         assert (paid >= 0).all()
         least = sum(int(v.min()) for v in variable_sums(network, dual.messages()))

@@ -7,9 +7,12 @@ import pytest
 from networks import assert_optimal, best_cost, edge, frustrated, proved, random_network, single, transformer, variables
 
 from solver.search import branch
+from solver.search.bound import Dual
 from solver.search.branch import Leaf, Progress, Split, solve
-from solver.search.flat import SCALE_BITS
-from solver.search.network import INF, Network
+from solver.search.flat import SCALE_BITS, flatten
+from solver.search.incumbent import Incumbent
+from solver.search.network import INF, Network, arc_consistency
+from solver.search.region import SIZES, improve, part
 
 
 @pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 800, 100)], ids=str)
@@ -42,6 +45,55 @@ def test_branching_closes_what_the_bound_leaves_open() -> None:
     for seed, result in enumerate(results):
         assert result.cost == result.bound
         assert result.nodes == 1 or -(-proved(frustrated(seed), result.tree) >> SCALE_BITS) >= result.cost
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_region_is_priced_like_the_whole(seed: int) -> None:
+    """Prices of the part differ as those of the whole do, and its variables are the region's flat values."""
+    network = frustrated(seed, 7) if seed % 2 else random_network(seed)
+    start = arc_consistency(network)
+    if not start.feasible or not network.variables:
+        return
+    whole = flatten(network, start.domains)
+    draw = np.random.default_rng(seed)
+    choices = [np.array([draw.integers(0, len(v)) for v in whole.values], np.int32) for _ in range(6)]
+    fixed = choices[0]
+    members = np.sort(draw.permutation(len(fixed))[: draw.integers(1, len(fixed) + 1)])
+    found = part(whole, fixed, members)
+    allowed = []
+    for choice in choices:
+        full = fixed.copy()
+        full[members] = choice[members]
+        prices = network.cost(whole.assignment(full)), found.cost(choice[members].tolist())
+        if max(prices) < INF:
+            allowed.append(prices[0] - prices[1])
+        else:
+            assert prices[0] == INF
+    assert len(set(allowed)) <= 1
+
+
+def test_regions_are_solved_anew_where_the_incumbent_pays_above_the_bound() -> None:
+    network = transformer(3)
+    best = solve(network)
+    dual = Dual(flatten(network, arc_consistency(network).domains))
+    for _ in range(60):
+        dual.sweep()
+    incumbent = Incumbent(dual)
+    incumbent.offer(np.zeros(len(network.variables), np.int32))
+    assert incumbent.cost > best.cost
+    regions = []
+
+    def solver(region: Network) -> tuple[int, ...] | None:
+        regions.append(len(region.variables))
+        return solve(region).assignment
+
+    assert improve(incumbent, dual, solver, lambda: False)
+    assert incumbent.cost - best.cost < 0.02 * best.cost
+    assert max(regions) <= max(SIZES) + 20
+    before = incumbent.cost
+    assert not improve(incumbent, dual, lambda region: None, lambda: False)
+    assert not improve(incumbent, dual, solver, lambda: True)
+    assert incumbent.cost == before
 
 
 def test_an_odd_ring_is_infeasible_though_arc_consistent() -> None:

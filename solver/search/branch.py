@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from solver.search.bound import Dual, Messages, certified_bound, picoseconds
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.network import INF, BoolArray, Domains, IntArray, Network, arc_consistency
+from solver.search.region import improve
 from solver.search.split import proposals
 
 SEEDS = range(8)
@@ -22,6 +23,10 @@ SEEDS = range(8)
 AT_ROOT = 30, 0.01
 BELOW = 10, 0.05
 """No more sweeps when so many of them gained less than this fraction of what is missing, at the root and below it."""
+
+REGION_NODES = 40
+REGION_SWEEPS = 2000
+"""Limits of the search in a region of an incumbent; they count work, so that the same input gives the same result."""
 
 TREE_BYTES = 2**31
 """No more branching once the messages of the leaves take this much memory."""
@@ -152,7 +157,7 @@ def solve(
     Result
         Optimal when ``bound == cost``. KeyboardInterrupt ends the search early, with the best so far.
     """
-    limits = _Limits(time.monotonic(), timeout, gap, progress, nodes)
+    limits = _Limits(time.monotonic(), timeout, gap, progress, nodes, 2**62)
     search: _Search | None = None
     try:
         start = arc_consistency(network)
@@ -181,6 +186,7 @@ class _Limits:
     gap: float
     progress: Report | None
     nodes: int
+    sweeps: int
 
     @property
     def seconds(self) -> float:
@@ -203,8 +209,8 @@ class _Part:
 class _Search:
     """The work of `solve`."""
 
-    def __init__(self, network: Network, domains: Domains, limits: _Limits) -> None:
-        self.network, self.limits = network, limits
+    def __init__(self, network: Network, domains: Domains, limits: _Limits, depth: int = 0) -> None:
+        self.network, self.limits, self.depth = network, limits, depth
         self.flat = flatten(network, domains)
         dual = Dual(self.flat)
         self.incumbent = Incumbent(dual)
@@ -248,10 +254,24 @@ class _Search:
                     break
                 improved |= self.incumbent.read(dual, order)
                 self._tell(self.root.units)
+            if self.depth == 0 and self.incumbent.choice is not None:
+                improved |= improve(self.incumbent, dual, self._solve_region, self._told_to_stop)
         if self.incumbent.choice is None and not self.stopped:
             choice = dive(dual, self.root.domains, lambda: self.limits.over)
             if choice is not None:
                 self.incumbent.offer(choice)
+
+    def _solve_region(self, network: Network) -> tuple[int, ...] | None:
+        """Return a good assignment of a part of the network."""
+        start = arc_consistency(network)
+        limits = replace(self.limits, gap=0.0, progress=None, nodes=REGION_NODES, sweeps=REGION_SWEEPS)
+        search = _Search(network, start.domains, limits, depth=self.depth + 1)
+        search.run()
+        return search.incumbent.assignment
+
+    def _told_to_stop(self) -> bool:
+        self._tell(self.root.units)
+        return self._finished(self.root.units)
 
     def _raise(self, part: _Part, dual: Dual, window: int, enough: float) -> None:
         """Sweep until the part needs no more, or gained less than `enough` of what is missing in `window` sweeps."""
@@ -276,7 +296,7 @@ class _Search:
 
     def _tell(self, units: int) -> None:
         """Report, and notice when to stop."""
-        self.stopped |= self.limits.over
+        self.stopped |= self.limits.over or self.sweeps >= self.limits.sweeps
         if self.limits.progress is not None:
             cost = self.incumbent.cost
             bound = min(picoseconds(self.open[0][0] if self.open else units), cost)

@@ -7,30 +7,32 @@ import numpy as np
 from solver.search.bound import Dual
 from solver.search.incumbent import edge_prices
 from solver.search.kernels import DEAD, Flat, State, least_sums
-from solver.search.network import IntArray
+from solver.search.network import IdArray, IntArray
 
 CANDIDATES = 8
 """How many variables are tried."""
 
 
-def tension(dual: Dual) -> tuple[IntArray, IntArray]:
-    """Return what the last choice pays above the least, at each variable and at each edge.
+def tension(dual: Dual, choice: IdArray) -> tuple[IntArray, IntArray]:
+    """Return what a choice pays above the least, at each variable and at each edge.
 
     Parameters
     ----------
     dual : Dual
-        The messages and the choice.
+        The messages.
+    choice : int32 array
+        A flat value for each variable.
 
     Returns
     -------
     node, edge : int64 arrays
         In units; their sum is the price of the choice less the bound.
     """
-    flat, closed, choice = dual.network.flat, dual.closed(), dual.state.choice
+    flat, closed = dual.network.flat, dual.closed()
     column = flat.column_start[:-1] + flat.pool[flat.into + choice[flat.head]]
     made, held = (flat.row_start[:-1] + flat.pool[at + choice[flat.tail]] for at in (flat.made, flat.held))
     felt = np.minimum(closed.to_tail[made], closed.to_tail[held]), closed.to_head[column]
-    paid = closed.cost[flat.start[:-1] + choice]
+    paid = np.minimum(closed.cost[flat.start[:-1] + choice], DEAD)
     np.add.at(paid, flat.tail, felt[0])
     np.add.at(paid, flat.head, felt[1])
     least = np.zeros(len(paid), np.int64)
@@ -54,7 +56,7 @@ def proposals(dual: Dual) -> list[tuple[int, IntArray]]:
     flat, state = dual.network.flat, dual.state
     alive = state.cost < DEAD
     left = np.add.reduceat(alive, flat.start[:-1], dtype=np.int64) if len(flat.start) > 1 else np.zeros(0, np.int64)
-    node, edge = tension(dual)
+    node, edge = tension(dual, state.choice)
     score = np.minimum(node, DEAD).astype(np.float64)
     for ends in (flat.tail, flat.head):
         np.add.at(score, ends, np.minimum(edge, DEAD) / 2)

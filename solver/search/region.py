@@ -1,0 +1,146 @@
+"""Improving an assignment where it pays more than the bound: a region is solved anew, the rest stays as it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from solver.search.bound import Dual
+from solver.search.flat import FlatNetwork
+from solver.search.incumbent import Incumbent
+from solver.search.kernels import DEAD, Flat
+from solver.search.network import INF, Edge, IdArray, IntArray, Network, Variable
+from solver.search.split import tension
+
+SIZES = (48, 192)
+"""How many variables a region has, smaller ones first."""
+
+SITES = 12
+"""How many sites are tried before the assignment is left as it is."""
+
+Solver: TypeAlias = Callable[[Network], tuple[int, ...] | None]
+
+
+def improve(incumbent: Incumbent, dual: Dual, solver: Solver, over: Callable[[], bool]) -> bool:
+    """Solve regions of the incumbent anew, around the variables that pay most above the bound, while that helps.
+
+    Parameters
+    ----------
+    incumbent : Incumbent
+        It has an assignment.
+    dual : Dual
+        Messages of the whole network.
+    solver : callable
+        Returns the best assignment of a small network, or None.
+    over : callable
+        Whether to stop.
+
+    Returns
+    -------
+    bool
+        Whether there is a better incumbent now.
+    """
+    cost, better = incumbent.cost, True
+    while better:
+        better = False
+        for region in _regions(incumbent, dual):
+            if over():
+                break
+            choice = _solved(dual.network, incumbent, region, solver)
+            if choice is not None and incumbent.offer(choice):
+                better = True
+                break
+    return incumbent.cost < cost
+
+
+def _regions(incumbent: Incumbent, dual: Dual) -> Iterator[IntArray]:
+    """Yield regions of each size around the variables where the incumbent pays most above the bound."""
+    flat = dual.network.flat
+    assert incumbent.choice is not None
+    node, edge = tension(dual, incumbent.choice)
+    paid = np.minimum(node, DEAD).astype(np.float64)
+    for ends in (flat.tail, flat.head):
+        np.add.at(paid, ends, np.minimum(edge, DEAD) / 2)
+    sites = np.argsort(-paid, kind="stable")[:SITES]
+    for size in SIZES:
+        seen: set[bytes] = set()
+        for site in sites[paid[sites] > 0]:
+            region = _around(flat, int(site), size)
+            if region.tobytes() not in seen:
+                seen.add(region.tobytes())
+                yield region
+
+
+def _around(flat: Flat, site: int, size: int) -> IntArray:
+    """Return the nearest variables to one, in program order."""
+    found, queue = {site}, deque([site])
+    while queue and len(found) < size:
+        i = queue.popleft()
+        heads = flat.head[flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]]
+        tails = flat.tail[flat.in_edge[flat.in_start[i] : flat.in_start[i + 1]]]
+        for j in (*heads.tolist(), *tails.tolist()):
+            if j not in found:
+                found.add(j)
+                queue.append(j)
+    return np.array(sorted(found), np.int64)
+
+
+def _solved(network: FlatNetwork, incumbent: Incumbent, region: IntArray, solver: Solver) -> IdArray | None:
+    """Return the incumbent with the region solved anew."""
+    assert incumbent.choice is not None
+    found = solver(part(network, incumbent.choice, region))
+    if found is None:
+        return None
+    choice = incumbent.choice.copy()
+    choice[region] = found
+    return choice
+
+
+def part(network: FlatNetwork, choice: IdArray, region: IntArray) -> Network:
+    """Return the network of some variables and their flat values, all others fixed.
+
+    Parameters
+    ----------
+    network : FlatNetwork
+        The whole network.
+    choice : int32 array
+        A flat value for each of its variables.
+    region : int64 array
+        The variables that stay free, in order.
+
+    Returns
+    -------
+    Network
+        Its prices differ as those of the whole network do.
+    """
+    flat, whole = network.flat, network.network
+    place = {int(i): k for k, i in enumerate(region)}
+    costs = [whole.variables[i].cost[network.values[i]] for i in region]
+    edges: list[Edge] = []
+    for i, k in place.items():
+        for e in flat.in_edge[flat.in_start[i] : flat.in_start[i + 1]]:
+            edge, tail = whole.edges[e], int(flat.tail[e])
+            columns = edge.head_index[network.values[i]]
+            if tail in place:
+                rows = edge.tail_index[network.values[tail]]
+                edges.append(Edge(edge.name, place[tail], k, edge.table, rows, columns))
+            else:
+                made, held = edge.tail_index[network.values[tail][choice[tail]]]
+                costs[k] = _sum(costs[k], np.minimum(edge.table[made, columns], edge.table[held, columns]))
+        for e in flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]:
+            edge, head = whole.edges[e], int(flat.head[e])
+            if head not in place:
+                made, held = edge.tail_index[network.values[i]].T
+                column = edge.head_index[network.values[head][choice[head]]]
+                costs[k] = _sum(costs[k], np.minimum(edge.table[made, column], edge.table[held, column]))
+    names = [whole.variables[i] for i in region]
+    return Network(tuple(Variable(v.name, v.kind, c) for v, c in zip(names, costs, strict=True)), tuple(edges))
+
+
+def _sum(one: IntArray, other: IntArray) -> IntArray:
+    """Return sums of prices, INF where either is forbidden."""
+    found: IntArray = np.where((one < INF) & (other < INF), one + other, INF)
+    return found
