@@ -125,6 +125,17 @@ class Devices:
                     moved[rank] = array
         return moved, most * self.itemsize
 
+    def all_reduce(self, held: Sequence[Array], axis: int, kind: str) -> tuple[list[Array], int]:
+        """Reduce what the devices along one mesh axis hold; return it and the bytes that each has sent."""
+        reduced, sent = list(held), 0
+        for coordinate in self.coordinates:
+            if coordinate[axis] == 0:
+                ranks = self.group(axis, coordinate)
+                whole, sent = ring_all_reduce([held[rank] for rank in ranks], kind)
+                for rank in ranks:
+                    reduced[rank] = whole
+        return reduced, sent * self.itemsize
+
 
 class _Line:
     """The devices along one mesh axis that run a move together."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ops.bind import BoundRule, Row, Shape
+from ops.op import promote
 from ops.placement import Layout
 from ops.registry import rule_for
 from ops.run import Cut, Device, local_attrs
 from solver.choice import OUTPUT, Evaluation
 from solver.cost.reshard import Move
 from solver.graph import Node, Use
+from solver.graph_values import ITEMSIZE
 from solver.layout import local_shape
 from solver.problem import Problem
 
@@ -58,6 +60,10 @@ class LocalOp:
         The buffers it writes.
     attrs : tuple of mapping
         The attributes on each device, in the order of ``mesh.coordinates()``; equal ones are one object.
+    reduces : tuple of int
+        The mesh axes over which its kernel reduces the arrays that it hands over, in mesh order.
+    itemsize : int
+        The bytes of an element that such a reduction sends.
     """
 
     node: str
@@ -65,6 +71,8 @@ class LocalOp:
     operands: tuple[BufferNames, ...]
     results: tuple[str, ...]
     attrs: tuple[Mapping[str, Any], ...]
+    reduces: tuple[int, ...] = ()
+    itemsize: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +184,21 @@ class _Lowering:
         results = tuple(self._buffer(tensor, tensor, plan.made(tensor)) for tensor in node.results)
         rows = plan.rows(node.name)
         bound = plan.problem.bound[node.name]
-        self.steps.append(LocalOp(node.name, node.op, operands, results, self._attrs(node, bound, rows)))
+        reduces = tuple(
+            axis for axis, row in enumerate(rows) if row.cut is not None and bound.factors[row.cut[0]].kind == "synced"
+        )
+        attrs = self._attrs(node, bound, rows)
+        self.steps.append(LocalOp(node.name, node.op, operands, results, attrs, reduces, self._itemsize(node)))
         for tensor in node.results:
             self._shared(tensor)  # a path of no moves where there is no copy
+
+    def _itemsize(self, node: Node) -> int:
+        """Return the item size of the dtype in which an op computes: what its floating operands meet in."""
+        graph = self.plan.problem.graph
+        dtypes = [graph.tensors[use.tensor].dtype for use in graph.operand_uses(node.name)]
+        dtypes += [graph.tensors[tensor].dtype for tensor in node.results]
+        floating = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
+        return ITEMSIZE[promote(floating) if floating else dtypes[0]]
 
     def _operand(self, use: Use) -> str:
         plan = self.plan

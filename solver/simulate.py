@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ops.registry import rule_for
+from ops.run import flat_results
 from solver.collectives import Array, Devices
 from solver.program import BufferNames, LocalOp, Program, Step, Transfer
-from solver.values import KERNEL_ERRORS, call, given_values, random_values, run_whole
+from solver.values import KERNEL_ERRORS, call, given_values, random_values, run_whole, started
 
 TOLERANCE = 1e-9
 """The largest difference of an output from the unsharded run, relative to its largest value, in float64."""
@@ -203,18 +204,43 @@ class _Machine:
         self._write(step.target, arrays)
 
     def _op(self, step: LocalOp) -> None:
-        """Run an op on every device; devices that hold the very same arrays share the work."""
+        """Run an op on every device; devices that hold the very same arrays share the work, but where they reduce."""
         kernel = rule_for(step.op).kernel
-        shared: dict[Any, list[Array]] = {}
-        made: list[list[Array]] = []
-        for rank, attrs in enumerate(step.attrs):
-            operands = [self._read(names, rank) for names in step.operands]
-            key = (id(attrs), *map(_identity, operands))
-            if key not in shared:
-                shared[key] = call(kernel, operands, attrs)
-            made.append(shared[key])
+        operands = [[self._read(names, rank) for names in step.operands] for rank in range(len(step.attrs))]
+        if step.reduces:
+            running = [started(kernel, mine, attrs) for mine, attrs in zip(operands, step.attrs, strict=True)]
+            made = self._together(running, step)
+        else:
+            shared: dict[Any, list[Array]] = {}
+            made = []
+            for mine, attrs in zip(operands, step.attrs, strict=True):
+                key = (id(attrs), *map(_identity, mine))
+                if key not in shared:
+                    shared[key] = call(kernel, mine, attrs)
+                made.append(shared[key])
         for name, arrays in zip(step.results, zip(*made, strict=True), strict=True):
             self._write(name, arrays)
+
+    def _together(self, running: list[Generator[tuple[Array, str], Array, Any]], step: LocalOp) -> list[list[Array]]:
+        """Drive kernels that hand over arrays to be reduced, all devices at once, until each has its results."""
+        line = Devices(self.program.problem.mesh.sizes, (), (), step.itemsize)
+        answers: list[Any] = [None] * len(running)
+        while True:
+            asked: list[tuple[Array, str]] = []
+            done: list[list[Array]] = []
+            for kernel, answer in zip(running, answers, strict=True):
+                try:
+                    asked.append(kernel.send(answer))
+                except StopIteration as end:
+                    done.append(list(flat_results(end.value)))
+            if not asked:
+                return done
+            if done or len({kind for _, kind in asked}) > 1:
+                raise _StoppedError(f"op {step.node!r}: the devices do not reduce the same arrays")
+            answers = [array for array, _ in asked]
+            for axis in step.reduces:
+                answers, sent = line.all_reduce(answers, axis, asked[0][1])
+                self.sent += sent
 
     def _read(self, names: BufferNames, rank: int) -> Any:
         if names is None:

@@ -199,10 +199,13 @@ def read(alive: Mapping[str, Array], names: str | tuple[str, ...] | None) -> Any
 
 def call(kernel: Kernel, operands: list[Any], attrs: Mapping[str, Any]) -> list[Array]:
     """Run a kernel on one device; return its results a slot each. One that reduces inside reduces over itself alone."""
-    made = kernel(*operands, **_in_double(attrs))
-    if isinstance(made, Generator):
-        made = _alone(made)
-    return list(flat_results(made))
+    made = started(kernel, operands, attrs)
+    return list(flat_results(_alone(made) if isinstance(made, Generator) else made))
+
+
+def started(kernel: Kernel, operands: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """Run a kernel; return its results, or, where it reduces inside, the generator that asks for the reductions."""
+    return kernel(*operands, **_in_double(attrs))
 
 
 def _in_double(attrs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -310,3 +310,16 @@ def test_a_plan_that_is_not_of_its_graph_cannot_be_checked() -> None:
     other = Plan(problem(scalar(), FAST), "optimal", found.choice, found.certificate)
     with pytest.raises(PlanFileError, match="the choice of this plan file cannot be read"):
         other.check()
+
+
+def test_kernels_that_reduce_inside_reduce_over_the_devices_that_cut_them() -> None:
+    """The mean of a loss is that of all labels, wherever they lie; each of its two numbers is reduced on both axes."""
+    g = Graph("loss")
+    x, label = g.input("x", (8, 4)), g.input("label", (8,), dtype="int64")
+    g.output(g.op("nll_loss", g.op("exp", x, name="e"), label, name="l")[0])
+    found = planned(g, FAST)
+    step = next(s for s in found.program.steps if isinstance(s, LocalOp) and s.node == "l")
+    assert step.reduces == (0, 1)
+    ran = found.simulate()
+    assert ran.max_error["l.out"] < 1e-12
+    assert ran.bytes_sent - sum(reshard.bytes for reshard in found.reshards) == 2 * 2 * (2 * 1 * 4)
