@@ -197,8 +197,10 @@ def _label_smooth(label: Array, prior_dist: Array | None, epsilon: float, classe
     flops=lambda shapes, attrs: 2 * math.prod(shapes["label"]),
     grad=Grad(lambda out_grad, epsilon, classes=0: (1 - epsilon) * out_grad, reads="", of="label"),
 )
-def label_smooth(label: Shape, prior_dist: Shape | None, epsilon: float = 0.1) -> Rule:
+def label_smooth(label: Shape, label_dtype: str | None, prior_dist: Shape | None, epsilon: float = 0.1) -> Rule:
     """A label drawn towards a distribution over the classes of its last dim, the even one where none is given."""
+    if label_dtype is not None and "float" not in label_dtype:
+        raise RuleError(f"label_smooth: label is {label_dtype}: make it one_hot first, a number for each class")
     if not 0 <= epsilon <= 1:
         raise RuleError(f"label_smooth: epsilon={epsilon} is not between 0 and 1")
     if not label:

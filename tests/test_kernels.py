@@ -357,3 +357,20 @@ def test_what_does_not_fit_is_said(op: str, shapes: dict[str, Any], attrs: dict[
     with pytest.raises(RuleError, match=said) as caught:
         rule_for(op).bind(shapes, attrs)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtypes", "said"),
+    [
+        ("label_smooth", {"label": (4, 6)}, {"label": "int64"}, r"label is int64: make it one_hot first"),
+        (
+            "index_put",
+            {"x": (4, 6), "indices": [(4, 6)], "value": ()},
+            {"indices": ["bool"]},
+            r"indices.0 is bool, and only data say how many places",
+        ),
+    ],
+)
+def test_what_a_dtype_does_not_fit_is_said(op: str, shapes: dict[str, Any], dtypes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RuleError, match=said):
+        rule_for(op).bind(shapes, {}, dtypes=dtypes)
