@@ -31,7 +31,7 @@ FLOW = (
     ("solver.constraints",),
     ("solver.search", "solver.explain"),
     ("solver.plan",),
-    ("solver.planner",),
+    ("solver.planner", "solver.infer"),
     (
         "solver.program",
         "solver.collectives",
