@@ -66,7 +66,8 @@ def main(arguments: list[str]) -> int:
     """Run what was asked for, or everything; print a table; return 1 where anything is wrong."""
     models = [name for name in arguments if name in MODELS] or list(MODELS)
     meshes = [name for name in arguments if name in MESHES] or list(MESHES)
-    table = Table("model", "mesh", "ops", "status", "gap", "sent", "check", "max error", "plan s", "run s", box=box.SIMPLE_HEAD)
+    columns = ("model", "mesh", "ops", "status", "gap", "sent", "check", "max error", "plan s", "run s")
+    table = Table(*columns, box=box.SIMPLE_HEAD)
     wrong = 0
     for name in models:
         file = MODELS[name].find()

@@ -1,7 +1,7 @@
 """Time per stage and peak memory of whole plans: GPT-like models on meshes of two, three and four axes.
 
-    python -m benchmarks.scale            every instance, each in a process of its own
-    python -m benchmarks.scale 24 8x8     one instance
+python -m benchmarks.scale            every instance, each in a process of its own
+python -m benchmarks.scale 24 8x8     one instance
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def measure(layers: int, mesh: str, timeout: float = 300.0) -> dict[str, object]
 
 def show(rows: list[dict[str, object]]) -> None:
     """Print figures as a table."""
-    table = Table("layers", "mesh", "ops", "status", "gap", "proof", "checked", *STAGES, "plan", "peak", box=box.SIMPLE_HEAD)
+    columns = ("layers", "mesh", "ops", "status", "gap", "proof", "checked", *STAGES, "plan", "peak")
+    table = Table(*columns, box=box.SIMPLE_HEAD)
     for row in rows:
         stages = row["stages"]
         assert isinstance(stages, dict)

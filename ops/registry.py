@@ -149,7 +149,7 @@ def _importing() -> str:
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
-    return str(frame.f_globals["__name__"])
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def grad_op(forward: Op, grad: Grad) -> Op:

@@ -133,7 +133,7 @@ class Evaluation:
         return table(self.problem, tensor)
 
     def source_of(self, tensor: str, target: Layout) -> Layout:
-        """Return which of made and held a use that needs `target` reads: the nearer one, held where both are as near."""
+        """Return which of made and held a use that needs `target` reads: the nearer one, held where both are."""
         prices = table(self.problem, tensor)
         made, held = self.made(tensor), self.held(tensor)
         to = prices.index[target]

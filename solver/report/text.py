@@ -70,7 +70,8 @@ def totals(plan: Plan) -> str:
         bound += f" (Z3 adds: nothing below {duration(plan.solver_bound_ps)})"
     return "\n".join(
         (
-            f"  time    {duration(found.total)} = {duration(compute)} compute + {duration(found.total - compute)} communication",
+            f"  time    {duration(found.total)} = {duration(compute)} compute"
+            f" + {duration(found.total - compute)} communication",
             f"  proved  {bound}",
             f"  sent    {size(sum(sent.values()))} per device" + (f": {kinds}" if kinds else ""),
             f"  memory  {size(plan.memory.peak)} per device at the peak" + (f": {parts}" if parts else ""),
