@@ -11,6 +11,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     elementwise,
     indexing,
     loss,
+    moe,
     normalization,
     optimizer,
     parallel,
