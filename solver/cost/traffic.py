@@ -13,6 +13,10 @@ from solver.cost.reshard import INF
 from solver.mesh import Mesh
 
 
+KEPT = 256
+"""For how many layouts the bytes to all others are kept."""
+
+
 class Traffic:
     """The moves of one class of tensors, weighed by the bytes that they send.
 
@@ -41,6 +45,8 @@ class Traffic:
         from solver.cost.shortest import relax  # brings numba in, which takes longer to import than all the rest
 
         if (layout, ahead) not in self._known:
+            if len(self._known) >= KEPT:
+                self._known.clear()
             order = np.argsort(near, kind="stable")
             starts = np.searchsorted(near[order], np.arange(len(self.layouts) + 1))
             found = np.full((len(self.layouts), 1), INF, dtype=np.int64)
