@@ -35,7 +35,7 @@ def test_dear_networks_get_an_allowed_answer_and_a_true_bound(unit: int) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_frustrated_networks_are_branched_until_they_are_solved(seed: int) -> None:
-    network = frustrated(seed, 8)
+    network = frustrated(seed, 9, values=3)
     assert_optimal(network, solve(network), best_cost(network))
 
 

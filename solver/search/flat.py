@@ -170,9 +170,12 @@ class _Groups:
         key = (cost.tobytes(), domain.tobytes(), *parts)
         if key not in self.known:
             alive = np.flatnonzero(domain)
-            label = _labels([column[alive] for part in parts.values() for column in _columns(part)], len(alive))
-            order = np.lexsort((cost[alive], label))
-            first = np.sort(order[np.flatnonzero(np.diff(label[order], prepend=-1))])
+            columns = {column.tobytes(): column for part in parts.values() for column in np.atleast_2d(part.T)}
+            label = _labels([column[alive] for column in columns.values()], len(alive))
+            first = np.arange(len(alive))
+            if label.max() + 1 < len(alive):
+                order = np.lexsort((cost[alive], label))
+                first = np.sort(order[np.flatnonzero(np.diff(label[order], prepend=-1))])
             rank = np.empty(len(first), np.int32)
             rank[label[first]] = np.arange(len(first), dtype=np.int32)
             group = np.full(len(cost), -1, np.int32)
@@ -186,23 +189,18 @@ class _Groups:
         return self.contents[id(index)]
 
 
-def _columns(index: IdArray) -> list[IdArray]:
-    """Return the columns of ids of an index, equal ones once."""
-    if index.ndim == 1:
-        return [index]
-    made, held = index.T
-    return [made] if np.array_equal(made, held) else [made, held]
-
-
 def _labels(columns: list[IdArray], count: int) -> IntArray:
     """Return numbers that are equal where all columns are, the smallest ones possible."""
-    label, span = np.zeros(count, np.int64), 1
+    label = np.zeros(count, np.int64)
     for ids in columns:
-        width = int(ids.max()) + 1
-        if span * width > 2**62:
-            label, span = np.unique(label, return_inverse=True)[1], count
-        label, span = label * width + ids, span * width
-    return np.unique(label, return_inverse=True)[1]
+        label = label * (int(ids.max()) + 1) + ids
+        if label.max() < 8 * count:
+            used = np.zeros(int(label.max()) + 1, np.bool_)
+            used[label] = True
+            label = (np.cumsum(used) - 1)[label]
+        else:
+            label = np.unique(label, return_inverse=True)[1]
+    return label
 
 
 class _Codes:
