@@ -12,7 +12,6 @@ from solver.cost.moves import Ints, MoveClass, all_moves, geometry
 from solver.cost.reshard import INF
 from solver.mesh import Mesh
 
-
 KEPT = 256
 """For how many layouts the bytes to all others are kept."""
 
@@ -44,16 +43,18 @@ class Traffic:
         """Walk the moves from their far end, towards one layout, to their near end."""
         from solver.cost.shortest import relax  # brings numba in, which takes longer to import than all the rest
 
-        if (layout, ahead) not in self._known:
-            if len(self._known) >= KEPT:
-                self._known.clear()
+        known = self._known.get((layout, ahead))
+        if known is None:
             order = np.argsort(near, kind="stable")
             starts = np.searchsorted(near[order], np.arange(len(self.layouts) + 1))
             found = np.full((len(self.layouts), 1), INF, dtype=np.int64)
             found[self.layouts.index(layout)] = 0
             relax(starts, far[order], self._bytes[order], found)
-            self._known[layout, ahead] = dict(zip(self.layouts, found[:, 0].tolist(), strict=True))
-        return self._known[layout, ahead]
+            known = dict(zip(self.layouts, found[:, 0].tolist(), strict=True))
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[layout, ahead] = known
+        return known
 
 
 def traffic(itemsize: int, parts: Parts, mesh: Mesh, kinds: Sequence[str]) -> Traffic:
