@@ -155,6 +155,8 @@ def _importing() -> str:
 def grad_op(forward: Op, grad: Grad) -> Op:
     """Build NAME_grad: the forward operands and results that it reads, then the out_grads -> the operand grads.
 
+    What may be absent forward may be absent here.
+
     Parameters
     ----------
     forward : Op
@@ -167,7 +169,7 @@ def grad_op(forward: Op, grad: Grad) -> Op:
     """
     by_name = {spec.name: spec for spec in forward.operands + forward.results}
     operands = [by_name[name] for name in grad.reading(forward)]
-    out_grads = [replace(by_name[name], name=f"{name}_grad", optional=False) for name in grad.receiving(forward)]
+    out_grads = [replace(by_name[name], name=f"{name}_grad") for name in grad.receiving(forward)]
     results = tuple(
         replace(by_name[name], name=f"{name}_grad", optional=False) for name in grad.differentiable(forward)
     )
