@@ -17,6 +17,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     optimizer,
     parallel,
     pooling,
+    random,
     rearrange,
     reduction,
     regions,
@@ -25,8 +26,8 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     scattering,
     shape,
     slicing,
-    special,
     sorting,
+    special,
     unary,
     vision,
 )

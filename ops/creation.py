@@ -20,14 +20,16 @@ from ops.unary import numpy_dtype
 Number = int | float | bool
 
 
-def _given_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+def given_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    """Return the shape that the attribute ``shape`` gives."""
     shape = tuple(int(size) for size in attrs["shape"])
     if any(size < 0 for size in shape):
         raise RuleError(f"shape={list(shape)} has a negative size")
     return (shape,)
 
 
-def _given_dtype(dtypes: Any, attrs: Attrs) -> tuple[str]:
+def given_dtype(dtypes: Any, attrs: Attrs) -> tuple[str]:
+    """Return the dtype that the attribute ``dtype`` gives, or else that of the operand."""
     return (str(attrs["dtype"]) if attrs["dtype"] else "first",)
 
 
@@ -39,7 +41,7 @@ def _filled(name: str, value: Number | None) -> None:
 
     extra = {"fill_value": REQUIRED} if value is None else {}
 
-    @family(name, "-> out[]", kernel=kernel, attrs=extra, shape=_given_shape, dtype=_given_dtype, local=local_shape)
+    @family(name, "-> out[]", kernel=kernel, attrs=extra, shape=given_shape, dtype=given_dtype, local=local_shape)
     def register(shape: Sequence[int] = REQUIRED, dtype: str = "float32") -> Rule:
         return rule(f"-> out[{' '.join(named_dims(len(shape)))}]")
 
@@ -51,7 +53,7 @@ def _filled_like(name: str, value: Number | None) -> None:
         return np.full_like(x, fill_value, dtype=numpy_dtype(dtype) if dtype else None)
 
     attrs = {"dtype": None, **({"fill_value": REQUIRED} if value is None else {})}
-    op(name, "x[a*] -> out[a*]", kernel=kernel, attrs=attrs, dtype=_given_dtype)
+    op(name, "x[a*] -> out[a*]", kernel=kernel, attrs=attrs, dtype=given_dtype)
 
 
 for _name, _value in {"full": None, "zeros": 0, "ones": 1}.items():
@@ -83,7 +85,7 @@ def _arange(start: Number, end: Number, step: Number, dtype: str, first: int, co
     "-> out[]",
     kernel=_arange,
     shape=lambda shapes, attrs: ((_arange_length(attrs["start"], attrs["end"], attrs["step"]),),),
-    dtype=_given_dtype,
+    dtype=given_dtype,
     local=_block("n"),
 )
 def arange(start: Number = 0, end: Number = REQUIRED, step: Number = 1, dtype: str = "int64") -> Rule:
@@ -101,7 +103,7 @@ def _linspace(start: float, stop: float, num: int, dtype: str, first: int, count
     "-> out[]",
     kernel=_linspace,
     shape=lambda shapes, attrs: ((int(attrs["num"]),),),
-    dtype=_given_dtype,
+    dtype=given_dtype,
     local=_block("n"),
 )
 def linspace(start: float = REQUIRED, stop: float = REQUIRED, num: int = REQUIRED, dtype: str = "float32") -> Rule:
@@ -131,7 +133,7 @@ def _eye(num_rows: int, num_columns: int | None, dtype: str, diagonal: int = 0) 
     "-> out[]",
     kernel=_eye,
     shape=lambda shapes, attrs: ((attrs["num_rows"], attrs["num_columns"] or attrs["num_rows"]),),
-    dtype=_given_dtype,
+    dtype=given_dtype,
     local=_eye_local,
 )
 def eye(num_rows: int = REQUIRED, num_columns: int | None = None, dtype: str = "float32") -> Rule:

@@ -46,6 +46,9 @@ class LocalContext(Protocol):
     def count(self, factor: str) -> int:
         """Return the number of blocks the factor is cut in."""
 
+    def spans(self, factor: str) -> tuple[tuple[int, int, int], ...]:
+        """Return which elements of the factor this device holds, as digits (first, count, whole) of their index."""
+
 
 @dataclass(frozen=True)
 class Op:

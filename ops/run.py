@@ -89,6 +89,28 @@ class Device:
         """Return the number of blocks the factor is cut in."""
         return math.prod(cut.size for cut in self._of(factor))
 
+    def spans(self, factor: str) -> tuple[tuple[int, int, int], ...]:
+        """Return which elements of a factor this device holds, as digits of their index.
+
+        Returns
+        -------
+        tuple of (first, count, whole)
+            Major first: the digit runs from first through count values, out of whole. An uncut factor, and one that is
+            cut in blocks, has one digit; each part that is cut begins a new one.
+        """
+        parts, own = self._bound.factors[factor].parts, self._of(factor)
+        starts = sorted({0, *(cut.part for cut in own)})
+        found = []
+        for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
+            whole = count = math.prod(parts[start:end])
+            first = 0
+            for cut in own:
+                if cut.part == start:
+                    count //= cut.size
+                    first += cut.coordinate * count
+            found.append((first, count, whole))
+        return tuple(found)
+
     def _of(self, factor: str) -> list[Cut]:
         return [cut for cut in self._cuts if cut.factor == factor]
 

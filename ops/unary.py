@@ -14,7 +14,6 @@ import numpy as np
 
 from ops.dims import Array
 from ops.grad import Grad
-from ops.notation import RuleError
 from ops.op import REQUIRED, Op
 from ops.registry import family, op
 from ops.rule import Rule, rule
@@ -295,24 +294,6 @@ def cast(x_dtype: str | None, dtype: str = REQUIRED) -> Rule:
         linear="x" * (known and _keeps_sums(str(x_dtype), dtype)),
         monotone="x" * (known and _keeps_order(str(x_dtype), dtype)),
     )
-
-
-def _dropout(x: Array, p: float, mode: str, **_: Any) -> Array:
-    return np.asarray(x * _kept(p, mode), x.dtype)
-
-
-def _kept(p: float, mode: str) -> float:
-    return 1 - p if mode == "downscale_in_infer" else 1.0
-
-
-@family("dropout", _EMPTY, kernel=_dropout, grad=_grad(lambda p, mode, **_: _kept(p, mode), ""))
-def dropout(p: float = 0.5, training: bool = True, mode: str = "upscale_in_train") -> Rule:
-    """Dropout in inference: the identity, or a product with 1 - p."""
-    if training:
-        raise RuleError("dropout draws a mask in training, which is not supported here: give training=False")
-    if mode not in ("upscale_in_train", "downscale_in_infer"):
-        raise RuleError(f"dropout has no mode {mode!r}: choose upscale_in_train or downscale_in_infer")
-    return rule(_POINTWISE, linear="x", monotone="x" if p <= 1 else "")
 
 
 unary("isnan", np.isnan, dtype="bool")

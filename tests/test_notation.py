@@ -155,7 +155,11 @@ UNFIT = {
         {},
     ),
     "pow takes either the operand y or the attribute factor": ("pow", [(4, 6)], {}),
-    "dropout draws a mask in training, which is not supported here: give training=False": ("dropout", [(4,)], {}),
+    "dropout has no mode 'halve': choose upscale_in_train or downscale_in_infer": (
+        "dropout",
+        [(4,)],
+        {"mode": "halve"},
+    ),
     "mse_loss has no reduction 'max': choose from mean, sum, none": ("mse_loss", [(4,), (4,)], {"reduction": "max"}),
     "arange needs a step other than 0": ("arange", [], {"end": 4, "step": 0}),
     "shape=[4, -1] has a negative size": ("zeros", [], {"shape": [4, -1]}),

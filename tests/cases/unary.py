@@ -45,8 +45,6 @@ CASES = [
     Case("cast", {"x": BITS}, {"dtype": "float64"}, WHOLE),
     Case("cast", {"x": BITS}, {"dtype": "bool"}),
     Case("cast", {"x": BITS > 3}, {"dtype": "float64"}),
-    Case("dropout", {"x": (4, 6)}, {"training": False, "p": 0.3}),
-    Case("dropout", {"x": (4, 6)}, {"training": False, "p": 0.3, "mode": "downscale_in_infer"}),
     *(Case(op, {"x": ODD}) for op in ("isnan", "isinf", "isfinite")),
     Case("logical_not", {"x": (4, 6)}, dtypes={"x": "bool"}),
     Case("bitwise_not", {"x": BITS}),
