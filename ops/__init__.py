@@ -6,6 +6,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     channel_normalization,
     contraction,
     convolution,
+    counting,
     creation,
     einsum,
     elementwise,

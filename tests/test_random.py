@@ -1,4 +1,4 @@
-"""Random numbers by a counter: spread evenly, apart for other seeds and streams, and the same wherever an element lies."""
+"""Random numbers by a counter: even, apart for other seeds and streams, the same wherever an element lies."""
 
 from __future__ import annotations
 
