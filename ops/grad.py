@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ def _factor_rows(forward: BoundRule, bound: BoundRule, grad: Grad) -> Iterator[R
             if slot is not None and slot.name.endswith("_grad")
         ]
         results = [
-            _grad_placement(slot, factor.name, place(slot, factor, part, bound), forward, any(holding))
+            _grad_placement(slot, factor.name, place(slot, factor, part, bound), forward, holding)
             for slot in bound.results
         ]
         if None in results or any(
@@ -132,12 +132,17 @@ def _backward_cuts(forward: BoundRule, grad: Grad) -> Iterator[tuple[Any, int]]:
 
 
 def _grad_placement(
-    slot: BoundTensor, factor: str, placed: Placement | None, forward: BoundRule, in_out_grads: bool
+    slot: BoundTensor, factor: str, placed: Placement | None, forward: BoundRule, in_out_grads: Sequence[bool]
 ) -> Placement | None:
-    """Place the grad of one operand where a factor is cut; None where no single placement is right."""
+    """Place the grad of one operand where a factor is cut; None where no single placement is right.
+
+    Of two out_grads of which one holds the factor, the other would be counted on every device.
+    """
     if placed is None or placed != REPLICATE:
         return placed
-    if in_out_grads or not forward.terms or forward.factors[factor].kind != "sum":
+    if any(in_out_grads) and not all(in_out_grads):
+        return None
+    if any(in_out_grads) or not forward.terms or forward.factors[factor].kind != "sum":
         return Partial("sum")
     operand = slot.name.removesuffix("_grad")
     holders = {s.name for s in forward.operands if s is not None and s.dim_of(factor) is not None}

@@ -175,7 +175,6 @@ def _dispatch_grad(
         of="x gate_logits",
         outs="y combine_weights",
         cuts="s k",
-        whole="h",
         shapes=True,
     ),
 )

@@ -119,7 +119,7 @@ def _table_text(name: str, table: Shape | None, q: Shape, time_major: bool, pick
     attrs={"rotary_emb_base": 10000.0},
     local=_local,
     flops=lambda shapes, attrs: 6 * int(sum(np.prod(shapes[x]) for x in "qkv" if shapes.get(x) is not None)),
-    grad=Grad(_rope_back, reads="sin cos position_ids", of="q k v", whole="r"),
+    grad=Grad(_rope_back, reads="sin cos position_ids", of="q k v"),
 )
 def fused_rotary_position_embedding(
     q: Shape,
