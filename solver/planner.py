@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 from solver.constraints.check import Checker
@@ -133,13 +133,9 @@ def _fact(reason: Reason) -> Fact:
 def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, policy: Any, overlap: Any) -> None:
     if objective != "time":
         raise ProblemError(f"objective={objective!r} cannot be planned with yet: only 'time' can")
-    for name, value, default in (
-        ("memory", memory, None),
-        ("constraints", constraints, ()),
-        ("policy", policy, ()),
-        ("overlap", overlap, None),
-    ):
-        if value is not None and value != default:
+    for name, value in (("memory", memory), ("constraints", constraints), ("policy", policy), ("overlap", overlap)):
+        nothing = value is None or (isinstance(value, Sized) and not isinstance(value, str) and len(value) == 0)
+        if not nothing:
             raise ProblemError(f"{name}={value!r} cannot be planned with yet: leave it out")
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 
-from solver import plan, reference
+from benchmarks.models import gpt
+from solver import Mesh, plan, reference
 from solver.plan_json import parse
 from solver.reference_task import Task
+from solver.search.branch import Progress
 from solver.verify import verify
-from tests.graphs import Case, random_graphs
+from tests.graphs import Case, mlp, random_graphs
+
+MESH = Mesh({"dp": 2, "tp": 2})
 
 EVERY = settings(
     max_examples=300,
@@ -45,3 +53,61 @@ def test_the_plan_is_the_optimum_of_the_reference(case: Case) -> None:
     assert checked.bound == wanted[0]
     ran = found.simulate(seed=1)
     assert ran.ok, ran
+
+
+def test_the_same_question_has_the_same_plan() -> None:
+    def told() -> dict[str, object]:
+        data = json.loads(plan(gpt(1, hidden=64, heads=4, batch=4, sequence=16, vocabulary=128), MESH).to_json())
+        return {key: value for key, value in data.items() if key not in ("stages", "sha256")}
+
+    assert told() == told()
+
+
+@pytest.mark.parametrize("stage", ["feasibility", "network"])
+def test_ctrl_c_before_there_is_a_plan_is_out_of_time(stage: str) -> None:
+    def interrupt(now: str, state: Progress | None) -> None:
+        if now == stage:
+            raise KeyboardInterrupt
+
+    assert plan(mlp(), MESH, progress=interrupt).status == "unknown"
+
+
+@pytest.mark.parametrize("at", ["bound", "decision"])
+def test_ctrl_c_later_gives_the_best_plan_so_far(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(now: str, state: Progress | None) -> None:
+        if now == "bound" == at and state is not None and state.cost is not None:
+            raise KeyboardInterrupt
+
+    def stopped(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    if at == "decision":
+        monkeypatch.setattr("solver.search.smt._confirm", stopped)
+    found = plan(mlp(), MESH, progress=interrupt)
+    assert found.status in ("feasible", "optimal")
+    assert found.status == "feasible" or at == "bound"
+    assert found.check().ok
+
+
+def test_who_stops_the_search_gets_the_best_plan_so_far() -> None:
+    found = plan(mlp(), MESH, progress=lambda stage, state: state is not None)
+    assert found.status in ("feasible", "optimal")
+    assert found.cost_ps is not None
+    assert found.bound_ps <= found.cost_ps
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05, 1])
+def test_the_time_is_kept(timeout: float) -> None:
+    graph = gpt(4)
+    plan(mlp(), MESH)  # what is compiled is compiled
+    begin = time.monotonic()
+    found = plan(graph, Mesh({"dp": 8, "tp": 8}), timeout=timeout)
+    assert time.monotonic() - begin < timeout + 5
+    assert found.status in ("unknown", "feasible", "optimal")
+
+
+def test_a_gap_is_enough_where_it_is_asked_for() -> None:
+    found = plan(mlp(), MESH, gap=1.0)
+    assert found.status in ("feasible", "optimal")
+    assert found.gap is not None
+    assert 0 <= found.gap <= 1
