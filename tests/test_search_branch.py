@@ -205,3 +205,19 @@ def test_the_same_question_gets_the_same_answer() -> None:
             other.sweeps,
             other.nodes,
         )
+
+
+def test_where_nothing_is_read_off_something_allowed_is_dived_for() -> None:
+    """A long chain of ties between values that look dear from where they begin."""
+    count, draw = 40, np.random.default_rng(0)
+    table = np.where(draw.random((12, 12)) < 0.8, INF, draw.integers(0, 9, (12, 12))).astype(np.int64)
+    codes = list(range(12))
+    ends = [(i, i + step) for step in (1, 3) for i in range(count - step)]
+    network = Network(
+        variables(*draw.integers(0, 100, (count, 12)).tolist()),
+        tuple(edge(a, b, table, single(codes), codes) for a, b in ends),
+    )
+    result = solve(network, timeout=20)
+    if not result.infeasible:
+        assert result.assignment is not None
+        assert network.cost(result.assignment) == result.cost < INF

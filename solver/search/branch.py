@@ -24,6 +24,9 @@ AT_ROOT = 30, 0.01
 BELOW = 10, 0.05
 """No more sweeps when so many of them gained less than this fraction of what is missing, at the root and below it."""
 
+DIVE_AFTER = 10
+"""Sweeps at the root after which something allowed is looked for, where none was read off."""
+
 REGION_NODES = 40
 REGION_SWEEPS = 2000
 """Limits of the search in a region of an incumbent; they count work, so that the same input gives the same result."""
@@ -243,12 +246,12 @@ class _Search:
         return self.stopped or (cost < INF and cost - picoseconds(units) <= self.limits.gap * cost)
 
     def _raise_root(self) -> None:
-        """Sweep over the whole network and read assignments off; where none is allowed, dive."""
+        """Sweep over the whole network and read assignments off, while that helps."""
         dual, improved = self.root.dual, True
         assert dual is not None
         while improved and not self._finished(self.root.units):
             self._raise(self.root, dual, *AT_ROOT)
-            improved = False
+            improved = self.incumbent.choice is None and self._dive(dual)
             for order in orders(len(self.network.variables), SEEDS):
                 if self._finished(self.root.units):
                     break
@@ -256,10 +259,11 @@ class _Search:
                 self._tell(self.root.units)
             if self.depth == 0 and self.incumbent.choice is not None:
                 improved |= improve(self.incumbent, dual, self._solve_region, self._told_to_stop)
-        if self.incumbent.choice is None and not self.stopped:
-            choice = dive(dual, self.root.domains, lambda: self.limits.over)
-            if choice is not None:
-                self.incumbent.offer(choice)
+
+    def _dive(self, dual: Dual) -> bool:
+        """Look for anything allowed at all; return whether there is an incumbent now."""
+        choice = dive(dual, self.root.domains, self._told_to_stop)
+        return choice is not None and self.incumbent.offer(choice)
 
     def _solve_region(self, network: Network) -> tuple[int, ...] | None:
         """Return a good assignment of a part of the network."""
@@ -284,6 +288,8 @@ class _Search:
             history.append(part.units)
             if part is self.root and (len(history) <= 5 or len(history) % 5 == 0):
                 self.incumbent.offer(dual.state.choice)
+                if self.incumbent.choice is None and len(history) == DIVE_AFTER:
+                    self._dive(dual)
             self._tell(part.units)
             if len(history) > window and self._slow(history[-1] - history[-1 - window], part.units, enough):
                 break
