@@ -12,6 +12,7 @@ from ops.registry import families
 from solver.cli import main
 from solver.report.coverage import FRAMEWORKS, Entry, framework
 from solver.report.page import page
+from solver.report.rules import specimen
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 ENTRIES = [pytest.param(entry, id=f"{key}:{entry.name}") for key in FRAMEWORKS for entry in framework(key).entries]
@@ -89,3 +90,8 @@ def test_what_cannot_be_shown_is_one_sentence(
 
 def test_the_page_of_ops_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m solver.report.page docs/ops.md"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_op_can_be_shown(name: str) -> None:
+    assert specimen(rule_for(name)) is not None, "give it an example in solver/report/examples.py"

@@ -18,28 +18,10 @@ from ops.bind import BoundRule, BoundTensor, Row, TensorShapes, composes
 from ops.notation import DimSpec, RuleError, Signature, TensorSpec
 from ops.op import REQUIRED, Op
 from ops.registry import families, names, rule_for
+from solver.report.examples import ATTRIBUTES, OPS, SIZE
 
-SIZE = 4
-"""Size of each factor of the example that a rule is shown on."""
 AXIS = 2
-"""Size of the mesh axis of that example."""
-
-
-EXAMPLES: Mapping[str, tuple[Any, ...]] = {
-    "axis": (0,),
-    "destination": (1,),
-    "dtype": ("float64",),
-    "kernel_size": (2,),
-    "output_size": (2,),
-    "perm": ((1, 0),),
-    "repeat_times": ((1, 2),),
-    "repeats": (2,),
-    "shape": ((SIZE * SIZE,), (2, SIZE, SIZE)),
-    "shifts": (1,),
-    "size": (3,),
-    "source": (0,),
-}
-"""Values for attributes that must be given, so that a rule that depends on them can be shown."""
+"""Size of the mesh axis that an example is shown on."""
 
 
 @dataclass(frozen=True)
@@ -130,17 +112,26 @@ def specimen(op: Op) -> Specimen | None:
         None where no small shapes fit.
     """
     forward = op.forward or op
-    for shapes, attrs in _guesses(forward):
+    for shapes, attrs in [OPS[forward.name]] if forward.name in OPS else _guesses(forward):
         try:
             bound = forward.bind(shapes, attrs)
             if op.forward is not None:
-                known = {**shapes, **{slot.name: slot.shape for slot in bound.results}}
+                known = {**shapes, **_result_shapes(bound)}
                 read = {name: known.get(name, known.get(name.removesuffix("_grad"))) for name in _names(op.operands)}
                 bound = op.bind(read, {**attrs, "forward_shapes": tuple(shapes.items())})
         except (ValueError, LookupError, TypeError):
             continue
         return Specimen(shapes, attrs, bound)
     return None
+
+
+def _result_shapes(bound: BoundRule) -> dict[str, TensorShapes]:
+    """Return the shapes of the results, those of a variadic one in a list."""
+    listed: dict[str, list[tuple[int, ...]]] = {}
+    for slot in bound.results:
+        listed.setdefault(slot.name.partition(".")[0], []).append(slot.shape)
+    single = {slot.name for slot in bound.results}
+    return {name: shapes[0] if name in single else shapes for name, shapes in listed.items()}
 
 
 def _names(specs: Sequence[TensorSpec]) -> list[str]:
@@ -150,7 +141,7 @@ def _names(specs: Sequence[TensorSpec]) -> list[str]:
 def _guesses(op: Op) -> Iterator[tuple[dict[str, TensorShapes], dict[str, Any]]]:
     """Shapes read off the rule that the op has for operands of one rank."""
     needed = [name for name, value in op.attrs.items() if value is REQUIRED]
-    for values in itertools.product(*(EXAMPLES.get(name, ()) for name in needed)):
+    for values in itertools.product(*(ATTRIBUTES.get(name, ()) for name in needed)):
         attrs = dict(zip(needed, values, strict=True))
         for rank, absent in itertools.product((2, 3, 4, 5, 1), (False, True)):
             shapes = {

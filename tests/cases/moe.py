@@ -22,7 +22,7 @@ CASES = [
         {"x": (6, 4), "gate_logits": _GATE, "corr_bias": (4,)},
         {"k": 1, "capacity": 2},
         _ONLY_X,
-        _FEATURES,
+        _GRADS,
     ),
     Case("moe_combine", {"x": (12, 4), "combine_weights": (6, 2), "scatter_index": (6, 2)}),
 ]
