@@ -20,7 +20,6 @@ CASES = [
         {"q": (2, 6, 4, 12), "k": (2, 6, 2, 12), "v": None, **_MADE},
         {"rotary_emb_base": 100.0},
         _TOGETHER,
-        _TOGETHER,
     ),
     Case(
         _NAME,
