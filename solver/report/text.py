@@ -65,13 +65,13 @@ def totals(plan: Plan) -> str:
             sent[move.kind] += move.bytes
     kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent.most_common() if count)
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
+    spent = f"{duration(compute)} compute + {duration(found.total - compute)}"
     bound = f"bound {duration(plan.bound_ps)}, gap {plan.gap or 0:.2%}, proof: {plan.proof}"
     if plan.solver_bound_ps > plan.bound_ps:
         bound += f" (Z3 adds: nothing below {duration(plan.solver_bound_ps)})"
     return "\n".join(
         (
-            f"  time    {duration(found.total)} = {duration(compute)} compute"
-            f" + {duration(found.total - compute)} communication",
+            f"  time    {duration(found.total)} = {spent} communication",
             f"  proved  {bound}",
             f"  sent    {size(sum(sent.values()))} per device" + (f": {kinds}" if kinds else ""),
             f"  memory  {size(plan.memory.peak)} per device at the peak" + (f": {parts}" if parts else ""),
