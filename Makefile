@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTEST_ADDOPTS
 
+# A file of tests stays in one process: some of them look back on what the others of their file met.
+PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+
 # Wheels that are installed for the real model files inside them, and for nothing else.
 MODEL_WHEELS := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3
 
@@ -14,11 +17,11 @@ demo: .venv/.core  ## plan a real ONNX network on a 2x4 mesh, check the proof, r
 
 test: .venv/.dev  ## the test suite, without what takes minutes and without the heavy frameworks
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test-all: .venv/.dev .venv/.models lint examples  ## everything
 	@echo "== all tests"
-	@$(BIN)/python -m pytest -q
+	@$(PYTEST)
 
 lint: .venv/.dev  ## style and types
 	@echo "== style (ruff)"
