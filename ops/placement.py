@@ -5,13 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 PARTIAL_KINDS = ("sum", "avg", "max", "min", "any", "all")
 
 
 class PlacementError(ValueError):
     """A placement, layout or dims_mapping that cannot be read or written."""
+
+
+def _whole(value: Any, shard: Shard) -> int:
+    """Return a whole number of Python or numpy as Python's."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise PlacementError(
+            f"Shard(dim={shard.dim!r}, part={shard.part!r}): dim and part are whole numbers, "
+            f"and {value!r} is a {type(value).__name__}"
+        )
+    return int(value)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,12 +44,20 @@ class Shard:
         The tensor dim that is cut.
     part : int, optional
         The part of that dim, counted from the major-most. ``Shard(d)`` is the plain contiguous cut.
+
+    Raises
+    ------
+    PlacementError
+        Where dim or part is no whole number (True, 1.0 and "1" are none), or is negative.
     """
 
     dim: int
     part: int = 0
 
     def __post_init__(self) -> None:
+        if type(self.dim) is not int or type(self.part) is not int:
+            for name in ("dim", "part"):
+                object.__setattr__(self, name, _whole(getattr(self, name), self))
         if self.dim < 0 or self.part < 0:
             raise PlacementError(
                 f"Shard(dim={self.dim}, part={self.part}): dim and part count from 0 and are never negative"
@@ -60,7 +80,7 @@ class Partial:
     kind: str = "sum"
 
     def __post_init__(self) -> None:
-        if self.kind not in PARTIAL_KINDS:
+        if not isinstance(self.kind, str) or self.kind not in PARTIAL_KINDS:
             raise PlacementError(f"Partial({self.kind!r}): the kind is one of {', '.join(PARTIAL_KINDS)}")
 
     def __str__(self) -> str:
@@ -202,7 +222,7 @@ def from_dims_mapping(dims_mapping: Sequence[int | Sequence[int]], partial: Mapp
         layout[axis] = placement
 
     for dim, entry in enumerate(dims_mapping):
-        for axis in [entry] if isinstance(entry, int) else entry:
+        for axis in [entry] if isinstance(entry, int | np.integer) else entry:
             if axis != -1:
                 place(axis, Shard(dim))
     for axis, kind in partial.items():

@@ -305,12 +305,12 @@ def _check_names_a_dim(written: str, subject: str, tensor: Tensor, placement: Pl
         return
     dim, part = placement.dim, placement.part
     of = f"{subject!r}" if subject == tensor.name else f"{tensor.name!r}, which {subject!r} reads,"
-    if not isinstance(dim, int) or dim >= len(tensor.shape):
+    if dim >= len(tensor.shape):
         raise ProblemError(
             f"pin on {written!r}: {placement} names dim {dim}, but {of} has rank {len(tensor.shape)} "
             f"and shape {tensor.shape}: dims count from 0"
         )
-    if not isinstance(part, int) or part >= len(parts[dim]):
+    if part >= len(parts[dim]):
         split = " x ".join(map(str, parts[dim]))
         raise ProblemError(
             f"pin on {written!r}: {placement} names part {part}, but dim {dim} of {of} "

@@ -23,7 +23,6 @@ PINS = [
     ({"x": {0: Shard(0)}}, "pin on 'x' names mesh axis 0, but the mesh has dp, tp"),
     ({"x": "dp=S(2)"}, "S(2) names dim 2, but 'x' has rank 2 and shape (8, 4): dims count from 0"),
     ({"h/x": "dp=S(2)"}, "S(2) names dim 2, but 'x', which 'h/x' reads, has rank 2"),
-    ({"x": {"dp": Shard(1.0)}}, "S(1.0) names dim 1.0, but 'x' has rank 2"),
     ({"x": "dp=S(0,part=1)"}, "names part 1, but dim 0 of 'x' is one part of size 8: parts count from 0"),
     ({"x": "dp=S(-1)"}, "'S(-1)' is not a placement: write R, S(0), S(0,part=1) or P(sum)"),
     ({"x": "dp=Q"}, "pin on 'x': 'Q' is not a placement"),
