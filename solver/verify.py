@@ -30,6 +30,8 @@ from solver.problem import Problem
 
 MOST_TOLD = 20
 """Findings that `str` of a check lists."""
+RESTS_ON_Z3 = "not confirmed: that no plan exists rests on Z3's word"
+NOTHING_SAID = "not confirmed: there is no plan, and deduction does not show that none exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Check:
     Parameters
     ----------
     findings : tuple of str
-        What is wrong, a sentence each.
+        What is wrong, a sentence each; also that no plan exists, where deduction alone does not show it.
     bound : int or None
         The bound in picoseconds that the certificate proves; None where there is none, or it could not be read.
     cost : int or None
@@ -55,7 +57,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the verdict is confirmed."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -66,10 +68,8 @@ class Check:
         if self.cost is not None:
             figures = f"cost {self.cost} ps, bound {self.bound} ps"
             done = f"checked without the solver: every layout, reshard and price holds; {figures}"
-        elif self.bound is not None:
-            done = "checked without the solver: deduction alone shows that no plan exists"
         else:
-            done = "checked: the file is whole; it holds no plan"
+            done = "checked without the solver: deduction alone shows that no plan exists"
         return "\n".join([done, *(f"not checked: {claim}" for claim in self.unchecked)])
 
 
@@ -136,12 +136,12 @@ class _Checking:
                 self.findings.append(f"there is no plan, but {key!r} is {short(self.data[key])}")
         if self.claimed or self.solver_bound or self.proof != "none":
             self.findings.append("there is no plan, but a bound and its proof are claimed")
-        if self.findings or self.status == "unknown":
+        if self.findings:
             return Check(tuple(self.findings))
         nothing = {"bits": 0, "arrays": [], "tree": {"infeasible": True}}
         if certified_bound(self.asked, nothing) == INF:
             return Check((), INF)
-        return Check((), unchecked=("that no plan exists, which rests on Z3's word",))
+        return Check((RESTS_ON_Z3 if self.status == "infeasible" else NOTHING_SAID,))
 
     def _bound(self) -> int | None:
         try:
