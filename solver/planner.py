@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 from typing import Any
 
 from solver.constraints.check import Checker
@@ -19,6 +20,7 @@ from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
 from solver.search.certify import certificate
 from solver.search.smt import ContradictionError, decide
+from solver.search.thrift import thriftier
 
 EXPLAINING = 1.0, 10.0
 """Seconds that an explanation gets, however little time is left, and however much."""
@@ -105,6 +107,7 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
     if found.assignment is None:
         return Plan(asked, "unknown", stages=clock.stages())
     clock.stage("decision")
+    found = replace(found, assignment=thriftier(built, found.assignment))
     decision = decide(built, found, checker, clock.left(), gap)
     clock.stage("certificate")
     bound = max(found.bound, decision.bound)

@@ -89,3 +89,27 @@ def test_a_shared_copy_is_paid_once() -> None:
     found = good(plan(graph, MESH, pins=pins))
     assert found.made("y")["tp"] == Partial("sum")
     assert [move.kind for reshard in found.reshards for move in reshard.moves].count("all_reduce") == 1
+
+
+def test_at_one_price_the_plan_that_stores_less_is_taken() -> None:
+    graph = Graph("free slices")
+    x, w = graph.input("x", (64, 128, 512)), graph.parameter("w", (512, 2048))
+    flat = graph.op("reshape", x, shape=[8192, 512], name="flat")
+    graph.output(graph.op("matmul", flat, w, name="y"))
+    found = good(plan(graph, MESH))
+    assert found.layout("x") == {"dp": Shard(0), "tp": Shard(0)}
+    assert found.reshards == ()
+
+
+def test_a_copy_that_only_a_pin_wants_is_told() -> None:
+    graph = Graph("unread")
+    y = graph.op("matmul", graph.input("x", (64, 64)), graph.parameter("w", (64, 64)), name="y")
+    graph.output(graph.op("relu", y, name="z"))
+    found = good(plan(graph, MESH, pins={"y": "tp=P(sum)", "z/x": "tp=S(0)", "y/x": "tp=S(0)"}))
+    assert "'y' is copied to" in str(found)
+
+
+def test_a_mesh_axis_that_cuts_nothing_is_told() -> None:
+    graph = Graph("odd")
+    graph.output(graph.op("relu", graph.input("x", (8, 4)), name="y"))
+    assert "tp=3 cuts nothing: 3 divides no dim" in str(good(plan(graph, Mesh({"dp": 2, "tp": 3}))))

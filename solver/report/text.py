@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.placement import layout_text
+from solver.report.remarks import remarks
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -37,7 +37,7 @@ def plan_text(plan: Plan) -> str:
     if plan.explanation is not None:
         lines.append(plan.explanation.story)
     if plan.choice is not None:
-        lines += [totals(plan), rendered(_op_table(plan)), _reshards(plan), *_remarks(plan)]
+        lines += [totals(plan), stored(plan), rendered(_op_table(plan)), _reshards(plan), *remarks(plan)]
     return "\n".join(line for line in lines if line)
 
 
@@ -79,6 +79,21 @@ def totals(plan: Plan) -> str:
     )
 
 
+def stored(plan: Plan) -> str:
+    """Return how the sources are stored, those alike told together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for tensor in plan.problem.graph.tensors.values():
+        if tensor.producer is None and tensor.role != "constant":
+            layout = layout_text(plan.evaluation.made(tensor.name))
+            alike.setdefault((tensor.role, layout), []).append(tensor.name)
+    told = [
+        f"{layout} {role} {names[0]}" if len(names) == 1 else f"{layout} {len(names)} {role}s"
+        for (role, layout), names in alike.items()
+    ]
+    more = [f"and {len(told) - MOST_ROWS} more layouts"] if len(told) > MOST_ROWS else []
+    return "  stored  " + "; ".join([*told[:MOST_ROWS], *more]) if told else ""
+
+
 def _op_table(plan: Plan) -> Table:
     found, graph = plan.evaluation, plan.problem.graph
     shown = Table("op", "kind", "result", "made", "compute", box=box.SIMPLE_HEAD, title=None)
@@ -113,18 +128,6 @@ def _reshards(plan: Plan) -> str:
     if len(dear) > MOST_ROWS:
         shown.caption = f"the {MOST_ROWS} dearest reshards, of {len(dear)}"
     return rendered(shown)
-
-
-def _remarks(plan: Plan) -> Iterable[str]:
-    for refusal in plan.problem.refinement.refused:
-        yield f"  note: {refusal}"
-    notes = plan.problem.graph.notes
-    yield from (f"  note: {note}" for note in notes[:5])
-    if len(notes) > 5:
-        yield f"  note: and {len(notes) - 5} more like it"
-    unused = plan.problem.graph.unused
-    if unused:
-        yield f"  note: nothing reads {', '.join(map(repr, unused[:5]))}" + (" and others" if len(unused) > 5 else "")
 
 
 def rendered(shown: RenderableType) -> str:

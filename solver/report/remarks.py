@@ -1,0 +1,66 @@
+"""What is worth a look in a plan: what was refused, what a wish costs, what nothing cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ops.placement import Replicate
+
+if TYPE_CHECKING:
+    from solver.plan import Plan
+
+MOST = 5
+"""Remarks of one kind; what is left out is counted."""
+
+
+def remarks(plan: Plan) -> list[str]:
+    """Return the remarks on a plan, a line each.
+
+    Parameters
+    ----------
+    plan : Plan
+        With a choice.
+
+    Returns
+    -------
+    list of str
+    """
+    unused = [f"nothing reads {name!r}" for name in plan.problem.graph.unused]
+    kinds = (
+        [str(refusal) for refusal in plan.problem.refinement.refused],
+        plan.problem.graph.notes,
+        unused,
+        list(_idle_axes(plan)),
+        list(_unread_copies(plan)),
+    )
+    return [line for kind in kinds for line in _told(kind)]
+
+
+def _told(kind: list[str]) -> Iterator[str]:
+    yield from (f"  note: {line}" for line in kind[:MOST])
+    if len(kind) > MOST:
+        yield f"  note: and {len(kind) - MOST} more like it"
+
+
+def _idle_axes(plan: Plan) -> Iterator[str]:
+    """Name the mesh axes on which everything is replicated."""
+    found, graph, mesh = plan.evaluation, plan.problem.graph, plan.problem.mesh
+    layouts = [found.made(tensor) for tensor in graph.tensors]
+    layouts += [found.needed(use) for uses in plan.problem.uses.values() for use in uses]
+    for index, (axis, size) in enumerate(zip(mesh.axes, mesh.sizes, strict=True)):
+        if size > 1 and all(layout[index] == Replicate() for layout in layouts):
+            divides = any(n % size == 0 for tensor in graph.tensors.values() for n in tensor.shape)
+            why = "its devices all do the same" if divides else f"{size} divides no dim of any tensor"
+            yield f"{axis}={size} cuts nothing: {why}"
+
+
+def _unread_copies(plan: Plan) -> Iterator[str]:
+    """Name the pinned results whose copy is made for the pin alone: a use may read what was made."""
+    for reshard in plan.reshards:
+        if reshard.shared and not reshard.uses:
+            target = ", ".join(map(str, reshard.target))
+            yield (
+                f"{reshard.tensor!r} is copied to [{target}] for its pin alone and no op reads the copy; "
+                "to bind what an op reads, pin the use: OP/OPERAND"
+            )
