@@ -52,7 +52,7 @@ class Explanation:
     support : tuple of Fact
         The rules and sizes that make it so.
     minimal : bool
-        Whether every member of the core is proved to be needed.
+        Whether every member of the core and of the support is proved to be needed.
     """
 
     core: tuple[Fact, ...]
@@ -69,10 +69,12 @@ class Explanation:
         lines = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
         lines += wishes + (["because", *facts] if facts else [])
         if not self.minimal:
-            return "\n".join([*lines, "There was no time to find out whether each of the requests is needed for this."])
+            return "\n".join([*lines, "There was no time to find out whether each of these is needed for this."])
         hint = "drop it" if count == 1 else "drop any one of them, and this contradiction is gone"
         if any(fact.kind == "divisibility" for fact in self.support):
             hint += "; or choose mesh axes of sizes that divide"
+        if any(fact.kind == "kinds" for fact in self.support):
+            hint += "; or ask for one partial kind on all mesh axes (sum and avg may stand together)"
         return "\n".join([*lines, f"hint: {hint}."])
 
     def __str__(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 
-from solver import Mesh, plan
+from solver import Graph, Mesh, plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.explain.core import Core, find_core
@@ -77,3 +78,40 @@ def test_without_time_nothing_is_called_minimal() -> None:
     assert isinstance(told, Core)
     assert not told.minimal
     assert told.chosen
+
+
+def normalised(width: int) -> Graph:
+    g = Graph("normalised")
+    y = g.op("matmul", g.input("x", (8, width)), g.parameter("w", (width, 8)), name="y")
+    g.output(g.op("softmax", y, axis=1, name="z"))
+    return g
+
+
+@pytest.mark.parametrize("width", [6, 8])
+def test_sizes_are_told_only_where_they_are_needed(width: int) -> None:
+    """4 does not divide 6, but with 8 there is no plan either."""
+    told = plan(normalised(width), Mesh({"dp": 2, "tp": 2}), pins={"x": "dp=S(1)"}, communication="none").explanation
+    assert told is not None
+    assert told.minimal
+    assert {(fact.kind, fact.subject) for fact in told.support} == {("rule", "y"), ("rule", "z")}
+    assert "divide" not in told.story
+
+
+def test_sizes_that_are_needed_are_told_also_where_nothing_may_be_sent() -> None:
+    wish = {"x": "dp=S(1)", "y/x": "dp=S(1),tp=S(1)"}
+    g = normalised(6)
+    told = plan(g, Mesh({"dp": 2, "tp": 2}), pins=wish, communication="none").explanation
+    assert told is not None
+    assert {(fact.kind, fact.subject) for fact in told.support} == {("divisibility", "y"), ("rule", "y")}
+    assert told.story.endswith("or choose mesh axes of sizes that divide.")
+
+
+def test_partial_kinds_that_do_not_mix_are_told_as_such() -> None:
+    g = Graph("mixed")
+    y = g.op("matmul", g.input("x", (8, 8)), g.parameter("w", (8, 8)), name="y")
+    g.output(g.op("relu", y, name="z"))
+    told = plan(g, Mesh({"dp": 2, "tp": 2}), pins={"y": "dp=P(sum),tp=P(max)"}).explanation
+    assert told is not None
+    assert [fact.kind for fact in told.support] == ["kinds"]
+    assert told.story.endswith("or ask for one partial kind on all mesh axes (sum and avg may stand together).")
+    assert "divide" not in told.story

@@ -30,10 +30,12 @@ class Layouts:
     ----------
     clauses : Clauses
     problem : Problem
+    explaining : bool, optional
+        See `solver.constraints.model.whole_graph`.
     """
 
-    def __init__(self, clauses: Clauses, problem: Problem) -> None:
-        self.clauses, self.problem = clauses, problem
+    def __init__(self, clauses: Clauses, problem: Problem, explaining: bool = False) -> None:
+        self.clauses, self.problem, self.explaining = clauses, problem, explaining
         self._clashes: dict[tuple[Parts, bool], list[Clash]] = {}
 
     def free(self, tensor: str, place: Place, *, partial: bool = True) -> None:
@@ -54,11 +56,28 @@ class Layouts:
             literals = [clauses.symbol(*place, axis, label) for label in offered]
             clauses.exactly_one(literals)
             clauses.suggested.append(literals[0])
-        if (parts, partial) not in self._clashes:
-            self._clashes[parts, partial] = list(_clashes(self.problem, tensor, options))
-        for clash, why in self._clashes[parts, partial]:
-            clauses.under(Reason("divisibility", tensor, f"{tensor!r}: {why}"))
+        for clash, why in self._found(tensor, partial):
+            kind = "kinds" if all(isinstance(label, Partial) for _, label in clash) else "divisibility"
+            clauses.under(Reason(kind, tensor, f"{tensor!r}: {why}"))
             clauses.clause(*(negation(clauses.known(*place, axis, label)) for axis, label in clash))
+
+    def _found(self, tensor: str, partial: bool = True) -> list[Clash]:
+        parts = self.problem.parts(tensor)
+        if (parts, partial) not in self._clashes:
+            options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
+            self._clashes[parts, partial] = list(_clashes(self.problem, tensor, options))
+        return self._clashes[parts, partial]
+
+    def illegal(self, tensor: str, place: Place) -> Iterator[Way]:
+        """Yield, where explaining, what would make the layout of a place illegal: the literals of each clash.
+
+        Without the fact that forbids a clash a place may have it; what is demanded of layouts must speak of it too, or
+        the fact looks needed where it only keeps the model out of what nothing is demanded of.
+        """
+        for clash, _ in self._found(tensor) if self.explaining else ():
+            literals = tuple(self.clauses.known(*place, axis, label) for axis, label in clash)
+            if FALSE not in literals:
+                yield literals
 
     def only(self, tensor: str, place: Place, allowed: Callable[[int, Placement], bool]) -> None:
         """Demand of a place that it takes allowed placements, given the mesh axis.
@@ -116,9 +135,12 @@ class Layouts:
         source, target : tuple
             Their Booleans per mesh axis must be there already.
         reach : mapping
-            Per layout those it leads to; source layouts that lead to the same share a clause.
+            Per layout those it leads to; source layouts that lead to the same share a clause. To and from an illegal
+            layout leads what keeps every S and P where it is.
         """
         clauses = self.clauses
+        self._keep(tensor, source, target)
+        off = [_both(clash) for clash in self.illegal(tensor, target)]
         targets = self.ways(tensor, target)
         groups: dict[tuple[Layout, ...], list[Way]] = {}
         for layout, ways in self.ways(tensor, source).items():
@@ -128,12 +150,21 @@ class Layouts:
         for number, (reached, ways) in enumerate(groups.items()):
             there = [_both(way) for layout in reached for way in targets[layout]]
             if len(ways) == 1:
-                clauses.clause(*map(negation, ways[0]), *there)
+                clauses.clause(*map(negation, ways[0]), *there, *off)
                 continue
             here = clauses.symbol("from", *target, number)
-            clauses.clause(negation(here), *there)
+            clauses.clause(negation(here), *there, *off)
             for way in ways:
                 clauses.clause(*map(negation, way), here)
+
+    def _keep(self, tensor: str, source: Place, target: Place) -> None:
+        known, problem = self.clauses.known, self.problem
+        moving = [p for p in placements(problem.parts(tensor), problem.kinds) if not isinstance(p, Replicate)]
+        for clash in (*self.illegal(tensor, source), *self.illegal(tensor, target)):
+            for axis, label in product(range(len(problem.mesh.sizes)), moving):
+                here, there = known(*source, axis, label), known(*target, axis, label)
+                if here != FALSE:
+                    self.clauses.clause(*map(negation, clash), negation(here), there)
 
 
 def _clashes(problem: Problem, tensor: str, options: Sequence[Placement]) -> Iterator[Clash]:

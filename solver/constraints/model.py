@@ -34,7 +34,7 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
         uses that are pinned. Elsewhere any layout can be brought to any other, so nothing hangs on them.
     """
     clauses = Clauses()
-    layouts, rules = Layouts(clauses, problem), OpRules(clauses, problem, explaining)
+    layouts, rules = Layouts(clauses, problem, explaining), OpRules(clauses, problem, explaining)
     for tensor in problem.graph.tensors:
         _add_held(layouts, tensor)
     for node in problem.graph.nodes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from solver.choice import table
@@ -91,6 +93,18 @@ class Communication:
                 if not reach[layout] & delivered:
                     for way in ways:
                         self.clauses.clause(*map(negation, way))
+            self._deliver_no_illegal_sum(tensor, source)
+
+    def _deliver_no_illegal_sum(self, tensor: str, source: Place) -> None:
+        """Demand that what an illegal layout leaves as P is wanted so; nothing that sends no byte makes it whole."""
+        problem = self.problem
+        for clash in self.layouts.illegal(tensor, source):
+            for axis, label in product(
+                range(len(problem.mesh.sizes)), placements(problem.parts(tensor), problem.kinds)
+            ):
+                here = self.clauses.known(*source, axis, label)
+                if here != FALSE and not problem.may_deliver(tensor, axis, label):
+                    self.clauses.clause(*map(negation, clash), negation(here))
 
     def _local_reach(self, tensor: str) -> Reach:
         """Return per layout of a tensor those that moves which send nothing lead to."""

@@ -20,7 +20,7 @@ class Core:
     support : tuple of Reason
         Rules and sizes that, with them, have no solution.
     minimal : bool
-        Whether each chosen reason is proved to be needed.
+        Whether each reason, chosen or not, is proved to be needed.
     """
 
     chosen: tuple[Reason, ...]
@@ -30,6 +30,8 @@ class Core:
 
 def find_core(checker: Checker, seconds: float = 10.0) -> Core:
     """Shrink what cannot hold together by deletion: first what the person chose, with all rules hard, then the rules.
+
+    Of the rules the sizes that do not divide go first: an explanation speaks of them only where it cannot do without.
 
     Parameters
     ----------
@@ -61,10 +63,15 @@ def find_core(checker: Checker, seconds: float = 10.0) -> Core:
     if first.status == "unknown":
         return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
     chosen, minimal = _shrink(checker, [i for i in first.core if i not in rules], rules, deadline)
-    answer = checker.check([*chosen, *rules], max(0.001, deadline - time.monotonic()))
-    support = [i for i in (answer.core if answer.status == "unsat" else first.core) if i in rules]
-    support, _ = _shrink(checker, support, set(chosen), deadline)
-    return Core(tuple(reasons[i] for i in chosen), tuple(reasons[i] for i in support), minimal)
+    support = [i for i in first.core if i in rules]
+    for offered in (rules - {i for i in rules if reasons[i].kind == "divisibility"}, rules):
+        answer = checker.search([*chosen, *offered], max(0.001, deadline - time.monotonic()))
+        if answer.status == "unsat":
+            support = [i for i in answer.core if i in rules]
+            break
+    support.sort(key=lambda i: reasons[i].kind != "divisibility")
+    support, needed = _shrink(checker, support, set(chosen), deadline)
+    return Core(tuple(reasons[i] for i in chosen), tuple(reasons[i] for i in support), minimal and needed)
 
 
 def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: float) -> tuple[list[int], bool]:
