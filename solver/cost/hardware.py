@@ -134,6 +134,10 @@ def load(profile: str | Path | Mapping[str, Any] | Hardware) -> Hardware:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise HardwareError(f"the hardware file {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise HardwareError(f"the hardware file {path} is not JSON: it is not a text") from None
+    except RecursionError:
+        raise HardwareError(f"the hardware file {path} is not JSON that can be read: it is nested too deep") from None
     except ValueError as error:
         raise HardwareError(f"the hardware file {path} is not JSON: {error}") from None
     return _hardware(content, str(path))

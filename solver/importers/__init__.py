@@ -81,7 +81,11 @@ def _json(path: Path) -> Graph:
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise UnreadableModelError(f"{path} is no JSON text that can be read: it is nested too deep") from None
+    except UnicodeDecodeError:
+        raise UnreadableModelError(f"{path} is no JSON text: it is not a text at all") from None
+    except json.JSONDecodeError as error:
         raise UnreadableModelError(f"{path} is no JSON text: {error}") from None
     if isinstance(data, dict) and "graph" in data:
         raise UnreadableModelError(
