@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from solver import __version__
+from solver.cli_options import model_options, read_output
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -29,69 +29,29 @@ REFUSED, BAD_INPUT, INFEASIBLE, NO_PLAN, BUG = 1, 2, 3, 4, 70
 OUTCOMES = {"optimal": 0, "feasible": 0, "infeasible": INFEASIBLE, "unknown": NO_PLAN}
 
 
-def pair(text: str, form: str) -> tuple[str, tuple[int, ...]]:
-    """Read ``NAME=SIZE`` or ``NAME=SIZExSIZE``; what stands left of the last ``=`` is the name."""
-    name, _, sizes = text.rpartition("=")
-    if not name.strip() or not all(size.strip().isdecimal() for size in sizes.split("x")):
-        raise click.BadParameter(f"{text!r} is not written as {form}")
-    return name.strip(), tuple(int(size) for size in sizes.split("x"))
+def say(text: str, err: bool = False) -> None:
+    """Print on stdout, or on stderr; where nobody reads any more, nothing is left to say, and the work goes on."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:
+        return
+    encoding = stream.encoding or "utf-8"
+    try:
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        raise click.ClickException(f"nothing can be printed: {error.strerror}") from error
 
 
-def read_mesh(context: click.Context, option: click.Parameter, text: str) -> dict[str, int]:
-    """Read ``dp=2,tp=4``: mesh axes in the order given."""
-    axes: dict[str, int] = {}
-    for item in text.split(","):
-        axis, sizes = pair(item, "AXIS=SIZE, as in dp=2,tp=4")
-        if len(sizes) > 1 or axis in axes:
-            raise click.BadParameter(f"mesh axis {axis!r} has more than one size in {text!r}")
-        axes[axis] = sizes[0]
-    return axes
-
-
-def read_dims(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, int]:
-    """Read ``batch=8``, any number of times."""
-    dims = dict(pair(text, "NAME=SIZE, as in batch=8") for text in texts)
-    for name, sizes in dims.items():
-        if len(sizes) > 1:
-            raise click.BadParameter(f"dim {name!r} is given {len(sizes)} sizes; a shape is given with --input-shape")
-    return {name: sizes[0] for name, sizes in dims.items()}
-
-
-def read_shapes(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Read ``x=8x3x224x224``, any number of times."""
-    return dict(pair(text, "NAME=8x3x224x224") for text in texts)
-
-
-def read_pins(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME:dp=S(0),tp=R``, any number of times: what stands left of the last colon is the name."""
-    pins: dict[str, str] = {}
-    for text in texts:
-        name, _, placements = text.rpartition(":")
-        if not name or "=" not in placements:
-            raise click.BadParameter(f"{text!r} is not written as NAME:dp=S(0),tp=R")
-        pins[name] = f"{pins[name]},{placements}" if name in pins else placements
-    return pins
-
-
-def read_number(context: click.Context, option: click.Parameter, number: float) -> float:
-    """Refuse what no search can be given: less than nothing, no number, no end."""
-    if not 0 <= number < math.inf:
-        raise click.BadParameter(f"{number:g} is not a number from 0 up")
-    return number
-
-
-def read_output(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
-    """Find out before the work, not after it, whether a file can be written."""
-    if text is None:
-        return None
-    path = Path(text)
-    if path.is_dir():
-        raise click.BadParameter(f"{text!r} is a directory")
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise click.BadParameter(f"{text!r} cannot be written")
-    return path
+def keep(found: Plan, path: Path) -> str:
+    """Write a plan to a file; give the sentence that says what became of it."""
+    if found.status == "unknown" and path.is_file() and path.stat().st_size:
+        return f"no plan was found, so {path} is left as it was"
+    try:
+        write_whole(path, found.to_json())
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror or error}") from error
+    return ""
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -135,9 +95,11 @@ def stopped_by_interrupt() -> Iterator[Callable[[], bool]]:
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if asked.is_set():
+            os.write(2, b"\nshardproof: stopped without a plan\n")
+            os._exit(NO_PLAN)  # at once: an exception would wait for whatever code it has to travel through
         asked.set()
-        click.echo("\nstopping with the best plan so far; Ctrl-C again ends without one", err=True)
+        say("\nstopping with the best plan so far; Ctrl-C again ends without one", err=True)
 
     before = signal.signal(signal.SIGINT, ask)
     try:
@@ -154,67 +116,22 @@ def state_text(name: str, state: Any) -> str:
     return f"{cost}, every plan takes at least {max(state.bound, 0) / 1e9:.4g} ms"
 
 
-MODEL_OPTIONS = (
-    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-    click.option(
-        "--mesh",
-        "axes",
-        required=True,
-        callback=read_mesh,
-        metavar="AXIS=SIZE,...",
-        help="The mesh axes with their sizes: dp=2,tp=4.",
-    ),
-    click.option("--hardware", default="h100", show_default=True, help="A preset, or a JSON file of your own."),
-    click.option(
-        "--dim",
-        "dims",
-        multiple=True,
-        callback=read_dims,
-        metavar="NAME=SIZE",
-        help="The size of a dynamic dim: batch=8.",
-    ),
-    click.option(
-        "--input-shape",
-        "shapes",
-        multiple=True,
-        callback=read_shapes,
-        metavar="NAME=SHAPE",
-        help="The shape of an input, x=8x3x224x224; what follows from it is inferred anew.",
-    ),
-    click.option(
-        "--pin",
-        "pins",
-        multiple=True,
-        callback=read_pins,
-        metavar="NAME:AXIS=PLACEMENT,...",
-        help="A wish: 'x:dp=S(0),tp=R'. NAME may be a glob, or one use: op/operand.",
-    ),
-    click.option(
-        "--communication",
-        type=click.Choice(["any", "none", "frozen"]),
-        default="any",
-        show_default=True,
-        help="none: nothing is sent; frozen: every tensor keeps one layout.",
-    ),
-    click.option("--gap", default=0.0, callback=read_number, show_default=True, help="Stop at this gap: 0.01 is 1%."),
-    click.option("--timeout", default=60.0, callback=read_number, show_default=True, help="Seconds to search."),
+@click.group(
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-
-
-def model_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the model, the mesh and the wishes."""
-    for option in reversed(MODEL_OPTIONS):
-        command = option(command)
-    return command
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__)
-def command() -> None:
+@click.pass_context
+def command(context: click.Context) -> int:
     """Place the tensors of a network on a mesh of devices, provably best.
 
     Exit codes: 0 a plan; 1 the check refuses; 2 bad input; 3 infeasible; 4 out of time with no plan.
     """
+    if context.invoked_subcommand is None:
+        say(context.get_help(), err=True)
+        return BAD_INPUT
+    return 0
 
 
 @command.command("plan")
@@ -244,12 +161,20 @@ def plan_command(
             return stopped()
 
         found = plan(graph, mesh, progress=progress, **wishes)
-    click.echo(str(found))
-    if output is not None:
-        write_whole(output, found.to_json())
-        click.echo(f"written to {output}")
     code = OUTCOMES[found.status]
-    return (code or verified(found)) if verify else code
+    try:
+        unwritten = keep(found, output) if output is not None else ""
+    finally:
+        say(str(found))
+    if unwritten:
+        return complain(unwritten, code)
+    if output is not None:
+        say(f"written to {output}")
+    if not verify or code:
+        return code
+    if stopped():
+        say("the plan that was found is verified now; Ctrl-C ends that", err=True)
+    return verified(found)
 
 
 def verified(found: Plan) -> int:
@@ -257,10 +182,10 @@ def verified(found: Plan) -> int:
     try:
         with stage("checking the plan and its certificate"):
             checked = found.check()
-        click.echo(str(checked))
+        say(str(checked))
         with stage(f"running the plan on {found.problem.mesh.device_ids.size} simulated devices"):
             ran = found.simulate(seed=0)
-        click.echo(str(ran))
+        say(str(ran))
     except KeyboardInterrupt:
         return complain("stopped before the plan was confirmed", REFUSED)
     return 0 if checked.ok and ran.ok else REFUSED
@@ -275,6 +200,8 @@ def check_command(plan_file: Path) -> int:
 
     try:
         claimed = parse(plan_file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{plan_file} is no plan file: it is not a text") from error
     except ValueError as error:
         raise click.ClickException(f"{plan_file}: {error}") from error
     try:
@@ -282,7 +209,7 @@ def check_command(plan_file: Path) -> int:
             checked = verify(claimed)
     except KeyboardInterrupt:
         return complain("stopped before the plan was confirmed", REFUSED)
-    click.echo(str(checked))
+    say(str(checked))
     return 0 if checked.ok else REFUSED
 
 
@@ -301,7 +228,7 @@ def rules_command(
 
     if op is None and (shapes or attributes):
         raise click.UsageError("--shape and --attr speak of an OP: name it")
-    click.echo(coverage_text() if coverage else table_text() if op is None else op_text(op, shapes, attributes, size))
+    say(coverage_text() if coverage else table_text() if op is None else op_text(op, shapes, attributes, size))
     return 0
 
 
@@ -319,11 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     try:
-        code = command.main(args=arguments, prog_name="shardproof", standalone_mode=False)
-        sys.stdout.flush()
-        return int(code or 0)
-    except BrokenPipeError:  # the reader has gone (`shardproof rules | head`): nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(command.main(args=arguments, prog_name="shardproof", standalone_mode=False) or 0)
+    except SystemExit:  # click's own answer to a reader who went away while it printed a help text
         return 0
     except (click.Abort, KeyboardInterrupt):
         return complain("stopped before there was a plan", NO_PLAN)
@@ -333,13 +257,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
     except (ValueError, ImportError) as error:
         return complain(str(error), BAD_INPUT)
+    except MemoryError as error:
+        return complain(" ".join(f"there is not enough memory for this: {error}".rstrip(": ").split()), BAD_INPUT)
     except Exception:
         return complain(f"internal error, please report it:\n{traceback.format_exc()}", BUG)
 
 
 def complain(message: str, code: int) -> int:
     """Say on stderr what is wrong."""
-    click.echo(f"shardproof: {message}", err=True)
+    say(f"shardproof: {message}", err=True)
     return code
 
 

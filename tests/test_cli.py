@@ -109,13 +109,23 @@ BAD = [
     (("plan", "{model}", *MESH, "--communication", "shouting"), "shouting"),
     (("plan", "{model}", *MESH, "--gap", "-1"), "-1"),
     (("plan", "{model}", *MESH, "--gap", "nan"), "nan"),
+    (("plan", "{model}", *MESH, "--gap", "1"), "1 is not a number from 0 up to"),
+    (("plan", "{model}", *MESH, "--dim", "b=2", "--dim", "b=2"), "'b' is given more than once"),
+    (("plan", "{model}", *MESH, "--input-shape", "x=2x2", "--input-shape", "x=4x4"), "'x' is given more than once"),
+    (("plan", "{model}", *MESH, "--json", ""), "the name of the file is empty"),
+    (("plan", "{model}", *MESH, "--json", "{dangling}"), "leads to '/nowhere/plan.json', but there is no directory"),
+    (("plan", "{model}", "--mesh", "dp=100000,tp=100000"), "not enough memory"),
+    (("plan", "{model}", *MESH, "--hardware", "{binary}"), "is not JSON"),
+    (("plan", "{model}", *MESH, "--hardware", "{deep}"), "deep.json is not JSON that can be read"),
+    (("plan", "{deep}", *MESH), "deep.json is no JSON text that can be read"),
+    (("check", "{deep}"), "nested too deep"),
     (("plan", "{model}", *MESH, "--timeout", "soon"), "soon"),
     (("plan", "{model}", *MESH, "--json", "/nowhere/plan.json"), "/nowhere"),
     (("plan", "{model}", *MESH, "--json", "/"), "directory"),
     (("plan", "{model}", *MESH, "--nonsense"), "--nonsense"),
     (("check", "nowhere.json"), "nowhere.json"),
     (("check", "{model}"), "mlp.json"),
-    (("check", "{binary}"), "binary.json"),
+    (("check", "{binary}"), "binary.json is no plan file: it is not a text"),
     (("plan", "{binary}", *MESH), "binary.json"),
     (("check", "{cut}"), "cut.json"),
     (("plan", "{cut}", *MESH), "cut.json"),
@@ -129,7 +139,11 @@ def test_bad_input_gets_one_clear_line(run: Run, model: Path, arguments: tuple[s
     binary, cut = model.with_name("binary.json"), model.with_name("cut.json")
     binary.write_bytes(bytes(range(256)))
     cut.write_text(model.read_text(encoding="utf-8")[:200], encoding="utf-8")
-    code, said, complaint = run(*(word.format(model=model, binary=binary, cut=cut) for word in arguments))
+    dangling, deep = model.with_name("dangling.json"), model.with_name("deep.json")
+    dangling.symlink_to("/nowhere/plan.json")
+    deep.write_text("[" * 100_000, encoding="utf-8")
+    files = {"model": model, "binary": binary, "cut": cut, "dangling": dangling, "deep": deep}
+    code, said, complaint = run(*(word.format(**files) for word in arguments))
     assert (code, said) == (2, "")
     assert complaint.startswith("shardproof: ")
     assert complaint.count("\n") == 1
@@ -287,6 +301,73 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m solver.cli rules | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["| true", ">&-"])
+def test_a_plan_is_written_though_nobody_reads_what_is_said(model: Path, tmp_path: Path, closed: str) -> None:
+    out = tmp_path / "plan.json"
+    command = f"({sys.executable} -m solver.cli plan {model} --mesh dp=2 --json {out} --verify; echo $? >&2) {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == "0\n"
+    assert json.loads(out.read_text(encoding="utf-8"))["status"] == "optimal"
+
+
+def test_a_full_disk_is_named(run: Run, model: Path) -> None:
+    code, said, complaint = run("plan", model, "--mesh", "dp=2", "--json", "/dev/full")
+    assert (code, complaint) == (2, "shardproof: /dev/full cannot be written: No space left on device\n")
+    assert "optimal" in said
+
+
+def test_no_plan_does_not_replace_a_file(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(status="unknown", to_json=lambda: "no plan")
+    monkeypatch.setattr(solver, "plan", lambda *_, **__: found)
+    out = tmp_path / "plan.json"
+    assert run("plan", model, *MESH, "--json", out)[0] == 4
+    assert out.read_text(encoding="utf-8") == "no plan"
+    out.write_text("a plan", encoding="utf-8")
+    code, _, complaint = run("plan", model, *MESH, "--json", out)
+    assert (code, complaint) == (4, f"shardproof: no plan was found, so {out} is left as it was\n")
+    assert out.read_text(encoding="utf-8") == "a plan"
+
+
+def test_without_arguments_the_help_is_shown(run: Run) -> None:
+    code, said, complaint = run()
+    assert (code, said) == (2, "")
+    assert complaint.startswith("Usage: shardproof")
+
+
+STOPPED = """
+import os, signal, sys, solver
+from types import SimpleNamespace
+from solver import cli
+
+def plan(*_, progress, **__):
+    for _ in range({times}):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert progress("searching", None)
+    done = SimpleNamespace(ok=True)
+    mesh = solver.Mesh({{"dp": 2}})
+    return SimpleNamespace(
+        status="feasible", problem=SimpleNamespace(mesh=mesh), check=lambda: done, simulate=lambda seed: done
+    )
+
+solver.plan = plan
+sys.exit(cli.main(["plan", {model!r}, "--mesh", "dp=2", "--verify"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "code", "last"),
+    [(1, 0, "the plan that was found is verified now; Ctrl-C ends that"), (2, 4, "shardproof: stopped without a plan")],
+)
+def test_ctrl_c_once_and_twice(model: Path, times: int, code: int, last: str) -> None:
+    program = STOPPED.format(times=times, model=str(model))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    told = [line for line in done.stderr.splitlines() if line]
+    assert (done.returncode, told[1:]) == (code, [last])
+    assert told[0].startswith("stopping with the best plan so far")
 
 
 def test_no_progress_where_nobody_looks(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,154 @@
+"""The options of the command and how they are read: what is wrong with one is said before any work."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+
+def pair(text: str, form: str) -> tuple[str, tuple[int, ...]]:
+    """Read ``NAME=SIZE`` or ``NAME=SIZExSIZE``; what stands left of the last ``=`` is the name."""
+    name, _, sizes = text.rpartition("=")
+    if not name.strip() or not all(size.strip().isdecimal() for size in sizes.split("x")):
+        raise click.BadParameter(f"{text!r} is not written as {form}")
+    return name.strip(), tuple(int(size) for size in sizes.split("x"))
+
+
+def read_pairs(texts: Sequence[str], form: str) -> dict[str, tuple[int, ...]]:
+    """Read what may be given for many names, but once for each."""
+    pairs: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, sizes = pair(text, form)
+        if name in pairs:
+            raise click.BadParameter(f"{name!r} is given more than once")
+        pairs[name] = sizes
+    return pairs
+
+
+def read_mesh(context: click.Context, option: click.Parameter, text: str) -> dict[str, int]:
+    """Read ``dp=2,tp=4``: mesh axes in the order given."""
+    axes: dict[str, int] = {}
+    for item in text.split(","):
+        axis, sizes = pair(item, "AXIS=SIZE, as in dp=2,tp=4")
+        if len(sizes) > 1 or axis in axes:
+            raise click.BadParameter(f"mesh axis {axis!r} has more than one size in {text!r}")
+        axes[axis] = sizes[0]
+    return axes
+
+
+def read_dims(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, int]:
+    """Read ``batch=8``, once for each dim."""
+    dims = read_pairs(texts, "NAME=SIZE, as in batch=8")
+    for name, sizes in dims.items():
+        if len(sizes) > 1:
+            raise click.BadParameter(f"dim {name!r} is given {len(sizes)} sizes; a shape is given with --input-shape")
+    return {name: sizes[0] for name, sizes in dims.items()}
+
+
+def read_shapes(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Read ``x=8x3x224x224``, once for each input."""
+    return read_pairs(texts, "NAME=8x3x224x224")
+
+
+def read_pins(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME:dp=S(0),tp=R``, any number of times: what stands left of the last colon is the name."""
+    pins: dict[str, str] = {}
+    for text in texts:
+        name, _, placements = text.rpartition(":")
+        if not name or "=" not in placements:
+            raise click.BadParameter(f"{text!r} is not written as NAME:dp=S(0),tp=R")
+        pins[name] = f"{pins[name]},{placements}" if name in pins else placements
+    return pins
+
+
+def read_number(context: click.Context, option: click.Parameter, number: float) -> float:
+    """Refuse what no search can be given: less than nothing, no number, no end."""
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{number:g} is not a number from 0 up")
+    return number
+
+
+def read_gap(context: click.Context, option: click.Parameter, gap: float) -> float:
+    """Refuse a gap that every plan has."""
+    if not 0 <= gap < 1:
+        raise click.BadParameter(f"{gap:g} is not a number from 0 up to, but not including, 1: 0.01 is 1%")
+    return gap
+
+
+def read_output(context: click.Context, option: click.Parameter, text: str | None) -> Path | None:
+    """Find out before the work, not after it, whether a file can be written."""
+    if text is None:
+        return None
+    if not text:
+        raise click.BadParameter("the name of the file is empty")
+    path = Path(text)
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise click.BadParameter(f"{text!r} is a link that leads nowhere") from error
+    if target.is_dir():
+        raise click.BadParameter(f"{text!r} is a directory")
+    if not target.parent.is_dir():
+        leads = f"{text!r} leads to {str(target)!r}, but " if path.is_symlink() else ""
+        raise click.BadParameter(f"{leads}there is no directory {str(target.parent)!r}")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise click.BadParameter(f"{text!r} cannot be written")
+    return path
+
+
+MODEL_OPTIONS = (
+    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.option(
+        "--mesh",
+        "axes",
+        required=True,
+        callback=read_mesh,
+        metavar="AXIS=SIZE,...",
+        help="The mesh axes with their sizes: dp=2,tp=4.",
+    ),
+    click.option("--hardware", default="h100", show_default=True, help="A preset, or a JSON file of your own."),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        callback=read_dims,
+        metavar="NAME=SIZE",
+        help="The size of a dynamic dim: batch=8.",
+    ),
+    click.option(
+        "--input-shape",
+        "shapes",
+        multiple=True,
+        callback=read_shapes,
+        metavar="NAME=SHAPE",
+        help="The shape of an input, x=8x3x224x224; what follows from it is inferred anew.",
+    ),
+    click.option(
+        "--pin",
+        "pins",
+        multiple=True,
+        callback=read_pins,
+        metavar="NAME:AXIS=PLACEMENT,...",
+        help="A wish: 'x:dp=S(0),tp=R'. NAME may be a glob, or one use: op/operand.",
+    ),
+    click.option(
+        "--communication",
+        type=click.Choice(["any", "none", "frozen"]),
+        default="any",
+        show_default=True,
+        help="none: nothing is sent; frozen: every tensor keeps one layout.",
+    ),
+    click.option("--gap", default=0.0, callback=read_gap, show_default=True, help="Stop at this gap: 0.01 is 1%."),
+    click.option("--timeout", default=60.0, callback=read_number, show_default=True, help="Seconds to search."),
+)
+
+
+def model_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the model, the mesh and the wishes."""
+    for option in reversed(MODEL_OPTIONS):
+        command = option(command)
+    return command
