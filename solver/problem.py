@@ -263,11 +263,15 @@ def _subjects(written: str, graph: Graph, uses: Mapping[str, Use]) -> list[str]:
             return matched
     import difflib
 
-    near = difflib.get_close_matches(written, [*graph.tensors, *uses], 3)
-    raise ProblemError(
-        f"pin on {written!r} names no tensor and no use of graph {graph.name!r}"
-        + (f"; did you mean {' or '.join(map(repr, near))}?" if near else "")
-    )
+    hint = ""
+    if near := difflib.get_close_matches(written, [*graph.tensors, *uses], 3):
+        hint = f"; did you mean {' or '.join(map(repr, near))}?"
+    elif "/" in written and uses:
+        operand = written.rpartition("/")[2]
+        alike = [name for name in uses if name.endswith(f"/{operand}")] or list(uses)
+        hint = f"; a use is op/operand, where an op is called as its result is: {', '.join(alike[:3])}"
+        hint += ", ..." if len(alike) > 3 else ""
+    raise ProblemError(f"pin on {written!r} names no tensor and no use of graph {graph.name!r}{hint}")
 
 
 def _placements(written: str, wish: Any) -> list[tuple[str, Placement]]:

@@ -18,6 +18,7 @@ PINS = [
     ({"nothing": "dp=R"}, "pin on 'nothing' names no tensor and no use of graph 'mlp'"),
     ({"hh": "dp=R"}, "did you mean 'h'?"),
     ({"h/nothing": "dp=R"}, "pin on 'h/nothing' names no tensor and no use"),
+    ({"mm/x": "dp=R"}, "'mlp'; a use is op/operand, where an op is called as its result is: h/x, a/x, y/x"),
     ({"*.weight": "dp=R"}, "pin on '*.weight' names no tensor and no use"),
     ({"x": "pp=S(0)"}, "pin on 'x' names mesh axis 'pp', but the mesh has dp, tp"),
     ({"x": {0: Shard(0)}}, "pin on 'x' names mesh axis 0, but the mesh has dp, tp"),
