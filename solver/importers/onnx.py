@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, helper
 from onnx.external_data_helper import uses_external_data
 
-from solver.graph import Graph, GraphError
+from solver.graph import Graph
 from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
 from solver.importers.onnx_fold import fold, stored
 from solver.importers.onnx_inline import defining_body, subgraphs_of, taken_branch
@@ -79,7 +79,9 @@ def read_onnx(
     reading = OnnxReading(model, path, sized.values, declared)
     try:
         graph, weights = reading.run().to_graph()
-    except GraphError as error:
+    except ImporterError:
+        raise
+    except ValueError as error:
         raise UnsupportedNodeError(f"{path} cannot be written as a graph: {error}") from error
     values = {name: value.data for name, value in weights.items() if value.data is not None}
     graph.notes += reading.notes
@@ -145,7 +147,7 @@ class OnnxReading:
     ) -> None:
         self.model = model
         self.path = path
-        self.sketch = Sketch(path.stem)
+        self.sketch = Sketch(printable(path.stem))
         self.scope: dict[str, Value] = {}
         self.shapes = Shapes()
         self.declared = declared
@@ -241,6 +243,17 @@ class OnnxReading:
 def replace_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """Return an input at another shape."""
     return Value(shape, value.dtype, value.role, value.name, value.data)
+
+
+def printable(name: str) -> str:
+    r"""Return a name with what cannot be printed in a line written as an escape.
+
+    Examples
+    --------
+    >>> printable("new" + chr(10) + "line")
+    'new\\nline'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _without_idle_results(node: NodeProto, wanted: set[str]) -> NodeProto:

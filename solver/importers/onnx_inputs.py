@@ -25,9 +25,12 @@ class Input:
     name: str
     dtype: str
     dims: tuple[Dim, ...]
+    empty: Mapping[int, int] = field(default_factory=dict)
+    """Dim -> the number below 1 that the file writes for its size; such a dim has none."""
 
     def __str__(self) -> str:
-        return f"input {self.name!r} [{', '.join('?' if dim is None else str(dim) for dim in self.dims)}]"
+        written = [str(self.empty.get(i, "?")) if dim is None else str(dim) for i, dim in enumerate(self.dims)]
+        return f"input {self.name!r} [{', '.join(written)}]"
 
 
 @dataclass
@@ -131,11 +134,13 @@ def _declared(info: ValueInfoProto) -> Input:
         raise UnsupportedNodeError(f"input {info.name!r} holds text, and only numbers can be planned")
     dims: list[Dim] = []
     for dim in tensor.shape.dim:
-        if dim.HasField("dim_value") and dim.dim_value > 0:
-            dims.append(int(dim.dim_value))
+        if dim.HasField("dim_value"):
+            dims.append(int(dim.dim_value) if dim.dim_value > 0 else None)
         else:
             dims.append(dim.dim_param if dim.dim_param.strip("?") else None)
-    return Input(info.name, dtype_name(tensor.elem_type), tuple(dims))
+    sizes = [int(dim.dim_value) if dim.HasField("dim_value") else 1 for dim in tensor.shape.dim]
+    empty = {index: size for index, size in enumerate(sizes) if size < 1}
+    return Input(info.name, dtype_name(tensor.elem_type), tuple(dims), empty)
 
 
 def _check_names(
@@ -177,12 +182,19 @@ def _size(size: object, what: str) -> int:
     return int(size)
 
 
+def _unsized(entry: Input, index: int) -> str:
+    """Say what the file writes where the size of a dim should be."""
+    if index in entry.empty:
+        return f"{entry.empty[index]} in the file, and only sizes from 1 up can be planned"
+    return repr(entry.dims[index]) if entry.dims[index] else "without a name"
+
+
 def _sized(entry: Input, sizes: Sizes) -> tuple[int, ...]:
     shape = [sizes.given.get(dim) if isinstance(dim, str) else dim for dim in entry.dims]
     missing = [(index, dim) for index, dim in enumerate(entry.dims) if shape[index] is None]
     if missing:
         named = list(dict.fromkeys(dim for _, dim in missing if isinstance(dim, str)))
-        which = ", ".join(f"{index} ({dim!r})" if dim else f"{index} (without a name)" for index, dim in missing)
+        which = ", ".join(f"{index} ({_unsized(entry, index)})" for index, _ in missing)
         example = "x".join(str(dim) if isinstance(dim, int) else "SIZE" for dim in entry.dims)
         write = f"--input-shape {entry.name}={example} (input_shapes={{{entry.name!r}: (...)}})"
         if all(dim for _, dim in missing):

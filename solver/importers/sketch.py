@@ -154,13 +154,13 @@ class Sketch:
         return writing.graph, writing.weights
 
     def _name_outputs(self) -> None:
-        """Give each output a tensor of its own that carries its name."""
+        """Give each output a tensor of its own that carries its name; an input may be an output as it is."""
         makers = {id(step.results[0]) for step in self.steps if len(step.results) == 1}
         named: set[int] = set()
         for index, (name, value) in enumerate(self.outputs):
             if id(value) in makers and id(value) not in named:
                 value.name = name
-            else:
+            elif value.role != "input" or value.name != name:
                 (value,) = self.emit("assign", value)
                 value.name = name
                 self.outputs[index] = (name, value)
