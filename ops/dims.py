@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ops.bind import Shape
+from ops.given import whole_number, whole_numbers
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
 
@@ -28,15 +29,15 @@ def axis_in(axis: int, rank: int, what: str) -> int:
     RuleError
         Where it names no dim.
     """
-    if not -rank <= axis < rank:
+    if not -rank <= whole_number(axis, what) < rank:
         raise RuleError(f"{what}={axis} names no dim of a tensor of rank {rank}")
     return axis % rank
 
 
 def axes_in(axes: int | Sequence[int], rank: int, what: str) -> list[int]:
     """Return axes counted from the front, each once."""
-    listed = [axes] if isinstance(axes, int) else list(axes)
-    found = [axis_in(int(axis), rank, what) for axis in listed]
+    listed = whole_numbers(axes if isinstance(axes, list | tuple) else [axes], what)
+    found = [axis_in(axis, rank, what) for axis in listed]
     if len(set(found)) < len(found):
         raise RuleError(f"{what}={listed} names a dim of a tensor of rank {rank} twice")
     return found

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ops.bind import Binding, BoundRule, BoundTensor, Shape, TensorShapes
+from ops.given import checked_shapes
 from ops.grad import Grad, grad_rows
 from ops.laws import forward_rows
 from ops.notation import RuleError, TensorSpec
@@ -100,9 +101,11 @@ class Op:
         RuleError
             For an unknown attribute, and for a required one that is missing.
         """
+        if not isinstance(attrs, Mapping):
+            raise RuleError(f"the attributes of {self.name} are {attrs!r}: give a mapping of names to values")
         for name in attrs:
             if name not in self.attrs:
-                near = difflib.get_close_matches(name, self.attrs, 1)
+                near = difflib.get_close_matches(str(name), self.attrs, 1)
                 raise RuleError(
                     f"{self.name} has no attribute {name!r}"
                     + (f"; did you mean {near[0]!r}?" if near else f": it takes {', '.join(self.attrs) or 'none'}")
@@ -142,22 +145,18 @@ class Op:
             Where shapes or attributes do not fit.
         """
         full = self.full_attrs(attrs)
-        self._check_operands(shapes)
-        if self.forward is not None and self.forward.grad is not None:
-            return self._bind_grad(self.forward, self.forward.grad, shapes, full, factor_parts, dtypes)
-        bound = self._bind_forward(shapes, full, factor_parts, dtypes)
-        return replace(bound, rows=forward_rows(bound))
-
-    def _check_operands(self, shapes: Shapes) -> None:
-        known = {spec.name for spec in self.operands}
-        for name in shapes:
-            if name not in known and self.forward is None:
-                raise RuleError(
-                    f"{self.name} has no operand {name!r}: it takes {', '.join(spec.name for spec in self.operands)}"
-                )
-        for spec in self.operands:
-            if shapes.get(spec.name) is None and not spec.optional:
-                raise RuleError(f"{self.name} needs the operand {spec.name!r}")
+        given = checked_shapes(self.name, self.operands, shapes)
+        try:
+            if self.forward is not None and self.forward.grad is not None:
+                return self._bind_grad(self.forward, self.forward.grad, given, full, factor_parts, dtypes)
+            bound = self._bind_forward(given, full, factor_parts, dtypes)
+            return replace(bound, rows=forward_rows(bound))
+        except RuleError:
+            raise
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+            attributes = ", ".join(f"{name}={value!r}" for name, value in attrs.items()) or "its default attributes"
+            told = ", ".join(f"{name} {shape}" for name, shape in given.items())
+            raise RuleError(f"{self.name} with {attributes} does not fit {told}: {error}") from error
 
     def _bind_forward(
         self, shapes: Shapes, full: Attrs, factor_parts: Mapping[str, tuple[int, ...]], dtypes: Dtypes

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ops.bind import BoundTensor, TensorShapes, composes
-from ops.notation import TensorSpec
+from ops.given import whole_number
+from ops.notation import RuleError, TensorSpec
 from ops.placement import Placement
 from ops.registry import rule_for
 
@@ -75,8 +76,12 @@ def rows(
     op = rule_for(name)
     slots = [spec.name for spec in op.operands]
     bound = op.bind(
-        dict(zip(slots, shapes, strict=False)), attrs or {}, dtypes=dict(zip(slots, dtypes or (), strict=False))
+        _by_operand(name, slots, shapes, "shapes"),
+        {} if attrs is None else attrs,
+        dtypes=_by_operand(name, slots, () if dtypes is None else dtypes, "dtypes"),
     )
+    if whole_number(size, "size") < 1:
+        raise RuleError(f"size={size}: a mesh axis has at least one device")
     return [
         OpRow(
             tuple(_grouped(op.operands, bound.operands, row.operands)),
@@ -87,6 +92,14 @@ def rows(
         for row in bound.rows
         if composes(bound, [row], [size])
     ]
+
+
+def _by_operand(op: str, slots: Sequence[str], given: Any, what: str) -> dict[str, Any]:
+    if not isinstance(given, list | tuple):
+        raise RuleError(f"the {what} of {op} are {given!r}: give a list, one for each of {', '.join(slots)}")
+    if len(given) > len(slots):
+        raise RuleError(f"{op} takes the operands {', '.join(slots)}, and {len(given)} {what} are given: {given!r}")
+    return dict(zip(slots, given, strict=False))
 
 
 def _grouped(

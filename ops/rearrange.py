@@ -9,6 +9,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array, axes_in, axis_in, local_shape, named_dims, same_shape, shape_of, sum_to
+from ops.given import whole_numbers
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
@@ -18,13 +19,14 @@ from ops.run import Shift
 
 
 def _expanded(x: Shape, shape: Sequence[int]) -> Shape:
+    shape = whole_numbers(shape, "shape")
     front = len(shape) - len(x)
     if front < 0:
-        raise RuleError(f"cannot expand {x} to {list(shape)}: it has fewer dims")
-    made = tuple(x[dim - front] if size == -1 and dim >= front else int(size) for dim, size in enumerate(shape))
+        raise RuleError(f"cannot expand {x} to {shape}: it has fewer dims")
+    made = tuple(x[dim - front] if size == -1 and dim >= front else size for dim, size in enumerate(shape))
     for mine, size in zip(x, made[front:], strict=True):
         if mine not in (1, size):
-            raise RuleError(f"cannot expand {x} to {list(shape)}: a dim of size {mine} does not become {size}")
+            raise RuleError(f"cannot expand {x} to {shape}: a dim of size {mine} does not become {size}")
     return made
 
 

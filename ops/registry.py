@@ -195,8 +195,10 @@ def rule_for(name: str) -> Op:
     Raises
     ------
     RuleError
-        For an unknown op, with the nearest names.
+        For an unknown op, with the nearest names, and for what is no name.
     """
+    if not isinstance(name, str):
+        raise RuleError(f"{name!r} is no name of an op: give a text, as 'matmul'")
     if name not in _OPS:
         near = difflib.get_close_matches(name, _OPS, 3)
         raise RuleError(f"unknown op {name!r}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array, axes_in, axis_in, local_shape, named_dims, shape_of
+from ops.given import whole_numbers
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
@@ -128,13 +129,16 @@ def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
     RuleError
         Where two sizes are unknown or the sizes do not fit.
     """
-    sizes = [x[dim] if size == 0 and dim < len(x) else int(size) for dim, size in enumerate(shape)]
-    if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
-        raise RuleError(f"cannot reshape {x} to {list(shape)}: at most one size may be -1")
+    shape = whole_numbers(shape, "shape")
+    sizes = [x[dim] if size == 0 and dim < len(x) else size for dim, size in enumerate(shape)]
+    if any(size < -1 for size in sizes):
+        raise RuleError(f"cannot reshape {x} to {shape}: a size is -1, for what is left, or not negative")
+    if sizes.count(-1) > 1:
+        raise RuleError(f"cannot reshape {x} to {shape}: at most one size may be -1")
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         if known == 0 or math.prod(x) % known:
-            raise RuleError(f"cannot reshape {x} to {list(shape)}: {known} does not divide {math.prod(x)} elements")
+            raise RuleError(f"cannot reshape {x} to {shape}: {known} does not divide {math.prod(x)} elements")
         sizes[sizes.index(-1)] = math.prod(x) // known
     return tuple(sizes)
 
@@ -240,7 +244,7 @@ def unsqueeze(x: Shape, axis: int | Sequence[int]) -> Rule:
 
 
 def _permuted(x: Shape, perm: Sequence[int]) -> list[int]:
-    order = [axis_in(int(axis), len(x), "perm") for axis in perm]
+    order = [axis_in(axis, len(x), "perm") for axis in whole_numbers(perm, "perm")]
     if sorted(order) != list(range(len(x))):
         raise RuleError(f"perm={list(perm)} is not an order of the {len(x)} dims of {x}")
     return order

@@ -140,7 +140,7 @@ UNFIT = {
         [(4, 6), (4, 6)],
         {},
     ),
-    "inputs takes a non-empty list of tensors (rule '*inputs[a*] -> out[a*]'), not []": ("add_n", [[]], {}),
+    "operand inputs of add_n is []: it takes a list of one or more shapes, as [(4, 6), (4, 6)]": ("add_n", [[]], {}),
     "einsum equation 'ij,jk->ik' names 2 operands, but 1 are given": ("einsum", [[(4, 6)]], {"equation": "ij,jk->ik"}),
     "einsum equation '...i->i' sums over '...': name these indices": ("einsum", [[(4, 6)]], {"equation": "...i->i"}),
     "einsum equation 'i2->i' has '2', which is no index: use letters": ("einsum", [[(4, 6)]], {"equation": "i2->i"}),
