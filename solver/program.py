@@ -134,7 +134,7 @@ class Program:
             else:
                 read = ", ".join(_written(names) for names in step.operands)
                 lines.append(f"{', '.join(step.results)} = {step.op}({read})")
-        return "\n".join(lines)
+        return "\n".join(lines) or f"out = {', '.join(self.outputs.values())}"
 
 
 def _written(names: BufferNames) -> str:

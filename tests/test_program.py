@@ -118,6 +118,12 @@ def test_a_program_in_words() -> None:
     assert any(line.endswith("bytes sent") and "all_reduce[tp]" in line for line in lines)
 
 
+def test_a_program_without_steps_says_what_leaves_it() -> None:
+    g = Graph("through")
+    g.output(g.input("x", (4, 4)))
+    assert str(planned(g, FAST).program) == "out = x"
+
+
 def test_absent_and_variadic_operands_are_written() -> None:
     g = Graph("several")
     x = g.input("x", (4, 4))
