@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from solver.cost.hardware import Hardware, Link, load
 
+DEVICES = 2**20
+"""The most devices that a mesh may have."""
 _AXIS = re.compile(r"\s*(\w+)\s*=\s*([+-]?\d+)\s*")
 
 
@@ -39,7 +41,8 @@ class Mesh:
     Raises
     ------
     MeshError
-        For a mesh without axes, a name that is no name, a size below 1, and device ids of another shape or twice.
+        For a mesh without axes, a name that is no name, a size below 1, more than `DEVICES` devices, device ids of
+        another shape or twice, and hardware that is neither a name, a path nor a profile.
     HardwareError
         For hardware that does not exist or is incomplete.
 
@@ -61,6 +64,10 @@ class Mesh:
         _check_axes(axes)
         self.axes: tuple[str, ...] = tuple(axes)
         self.sizes: tuple[int, ...] = tuple(int(size) for size in axes.values())
+        if not isinstance(hardware, str | Path | Mapping | Hardware):
+            raise MeshError(
+                f"the hardware of a mesh is the name of a preset, as 'h100', or a profile or its path, not {hardware!r}"
+            )
         self.hardware: Hardware = load(hardware)
         self.links: tuple[Link, ...] = _links(self.axes, self.sizes, self.hardware)
         self.device_ids: NDArray[np.int64] = _device_ids(devices, self.axes, self.sizes)
@@ -230,6 +237,9 @@ def _check_axes(axes: Mapping[str, int]) -> None:
             raise MeshError(f"the size of mesh axis {name} is a whole number, not {size!r}")
         if size < 1:
             raise MeshError(f"mesh axis {name} has size {size}: a mesh axis has at least one device")
+    if (count := prod(map(int, axes.values()))) > DEVICES:
+        told = ", ".join(f"{name}={size}" for name, size in axes.items())
+        raise MeshError(f"the mesh {told} has {count:,} devices: {DEVICES:,} are the most that can be planned for")
 
 
 def _links(axes: Sequence[str], sizes: Sequence[int], hardware: Hardware) -> tuple[Link, ...]:

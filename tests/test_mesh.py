@@ -117,6 +117,20 @@ def test_a_text_that_is_no_mesh(text: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("axes", [{"a": 10**5, "b": 10**5}, {"dp": 999999999999999999999}, {"dp": 2**20 + 1}])
+def test_a_mesh_of_too_many_devices(axes: dict[str, int]) -> None:
+    with pytest.raises(MeshError, match=r" devices: 1,048,576 are the most that can be planned for$"):
+        Mesh(axes)
+
+
+@pytest.mark.parametrize("hardware", [None, 3, [1]])
+def test_hardware_that_is_none(hardware: Any) -> None:
+    with pytest.raises(MeshError) as caught:
+        Mesh({"a": 2}, hardware=hardware)
+    told = "the hardware of a mesh is the name of a preset, as 'h100', or a profile or its path, not "
+    assert str(caught.value) == f"{told}{hardware!r}"
+
+
 # --- links
 
 
