@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import networkx as nx
-import numpy as np
 from numpy.typing import NDArray
 
 from ops.bind import BoundRule
@@ -21,6 +20,7 @@ from solver.graph_values import (
     Shape,
     Tensor,
     Use,
+    checked_array,
     checked_dtype,
     checked_name,
     checked_shape,
@@ -109,9 +109,9 @@ class Graph:
         Raises
         ------
         GraphError
-            As `input` does.
+            As `input` does, and for rows of unequal length, and values that a dtype of whole numbers cannot hold.
         """
-        array = np.array(value)
+        array = checked_array(value, dtype, f"constant {checked_name(name)!r}")
         array.flags.writeable = False
         return self._source(name, array.shape, dtype or str(array.dtype), "constant", array)
 
@@ -142,6 +142,8 @@ class Graph:
         GraphError
             Where op, operands, shapes or attributes do not fit, or a name is taken.
         """
+        if not isinstance(type, str):
+            raise GraphError(f"{type!r} is no name of an op: give a text, as 'matmul'")
         name = self._auto_name(type) if name is None else checked_name(name)
         node = Node(name, type, (), (), {}, module)
         if name in self.nodes:
@@ -177,12 +179,13 @@ class Graph:
 
     def uses(self, tensor: str) -> list[Use]:
         """Return the uses of a tensor, in program order; being an output is no use in this list."""
-        if tensor not in self.tensors:
+        if not isinstance(tensor, str) or tensor not in self.tensors:
             raise GraphError(f"graph {self.name!r} has no tensor {tensor!r}")
         return [use for _, _, use in self.digraph.out_edges(("tensor", tensor), data="payload")]
 
     def operand_uses(self, node: str) -> list[Use]:
         """Return the uses that an op makes, by slot; absent operands are left out."""
+        self._known(node)
         return list(self._uses[node])
 
     @property
@@ -207,6 +210,7 @@ class Graph:
         capabilities : frozenset of str, optional
             What the runtime can do; rows that need more are left out. None leaves all.
         """
+        self._known(node)
         signature = self._signatures[node]
         if not factor_parts and capabilities is None:
             return self._inferred[signature][0]
@@ -352,6 +356,10 @@ class Graph:
         if self.tensors.get(tensor.name) is not tensor:
             raise GraphError(f"{where} is {tensor.name!r} of another graph: use a tensor of graph {self.name!r}")
         return tensor.name
+
+    def _known(self, node: str) -> None:
+        if not isinstance(node, str) or node not in self.nodes:
+            raise GraphError(f"graph {self.name!r} has no op {node!r}")
 
     def _auto_name(self, type: str) -> str:
         while True:

@@ -54,6 +54,8 @@ def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
             data = json.loads(data)
         except json.JSONDecodeError as error:
             raise GraphError(f"the graph is no JSON: {error}") from error
+        except RecursionError:
+            raise GraphError("the graph cannot be read: its lists and objects are nested too deep") from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise GraphError(f'the JSON is no graph: it must have "format": "{FORMAT}"')
     if data.get("version") != VERSION:

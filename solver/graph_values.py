@@ -198,6 +198,20 @@ def checked_shape(shape: Any, where: str) -> Shape:
     return tuple(int(size) for size in entries)
 
 
+def checked_array(value: Any, dtype: str | None, where: str) -> NDArray[Any]:
+    """Return values as an array; a `GraphError` where they form none, or where a dtype of whole numbers loses some."""
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise GraphError(f"{where} has values that form no array: give rows of equal length") from error
+    if dtype is not None and checked_dtype(dtype, where).startswith(("int", "uint", "bool")) and array.size:
+        with np.errstate(invalid="ignore"):
+            lost = array != array.astype(dtype) if array.dtype.kind in "biuf" else np.ones(array.shape, bool)
+        if lost.any():
+            raise GraphError(f"{where} has dtype {dtype}, which cannot hold its value {array[lost][0]!s}")
+    return array
+
+
 def checked_dtype(dtype: Any, where: str) -> str:
     """Return a dtype that `ITEMSIZE` knows; a `GraphError` for another."""
     if not isinstance(dtype, str) or dtype not in ITEMSIZE:

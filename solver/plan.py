@@ -214,7 +214,7 @@ class Plan:
 
     def needed(self, use: str) -> dict[str, Placement]:
         """Return the layout that a use, written ``op/operand``, reads."""
-        found = self._uses.get(use)
+        found = self._uses.get(use) if isinstance(use, str) else None
         if found is None:
             raise ProblemError(f"there is no use {use!r} in graph {self.problem.graph.name!r}: write op/operand")
         return self._named(self.evaluation.needed(found))
@@ -309,7 +309,7 @@ class Plan:
         return to_dims_mapping(placements, len(self.problem.graph.tensors[tensor].shape))
 
     def _known(self, tensor: str) -> None:
-        if tensor not in self.problem.graph.tensors:
+        if not isinstance(tensor, str) or tensor not in self.problem.graph.tensors:
             raise ProblemError(f"there is no tensor {tensor!r} in graph {self.problem.graph.name!r}")
 
     @cached_property

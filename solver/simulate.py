@@ -13,7 +13,7 @@ from ops.registry import rule_for
 from ops.run import flat_results
 from solver.collectives import Array, Devices
 from solver.program import BufferNames, LocalOp, Program, Step, Transfer
-from solver.values import KERNEL_ERRORS, call, given_values, random_values, run_whole, started
+from solver.values import KERNEL_ERRORS, ValuesError, call, given_values, random_values, run_whole, started
 
 TOLERANCE = 1e-9
 """The largest difference of an output from the unsharded run, relative to its largest value, in float64."""
@@ -109,8 +109,10 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None =
     Raises
     ------
     ValuesError
-        Where the values do not fit the graph.
+        Where the values do not fit the graph, and for a seed that is no whole number from 0 up.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValuesError(f"seed={seed!r}: give a whole number from 0 up")
     graph = program.problem.graph
     given = random_values(graph, seed) if values is None else given_values(graph, values)
     whole = run_whole(graph, given)

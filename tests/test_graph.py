@@ -246,6 +246,27 @@ REFUSALS = [
     bad("input 'i' has shape (True,): give a sequence of whole numbers", lambda g: g.input("i", (True,))),
     bad("constant 'c' has shape (0,): dim 0 has size 0, and a dim is at least 1", lambda g: g.constant("c", [])),
     bad("graph 'mlp' has no tensor 'v'", lambda g: g.uses("v")),
+    bad("graph 'mlp' has no tensor []", lambda g: g.uses([])),
+    bad("graph 'mlp' has no op 'zz'", lambda g: g.operand_uses("zz")),
+    bad("graph 'mlp' has no op 'zz'", lambda g: g.bind("zz")),
+    bad("graph 'mlp' has no op [1]", lambda g: g.bind([1])),
+    bad("3 is no name of an op: give a text, as 'matmul'", lambda g: g.op(3, g.tensors["x"])),
+    bad("['relu'] is no name of an op: give a text, as 'matmul'", lambda g: g.op(["relu"], g.tensors["x"])),
+    bad(
+        "constant 'k' has values that form no array: give rows of equal length",
+        lambda g: g.constant("k", [[1], [1, 2]]),
+    ),
+    bad(
+        "constant 'c' has dtype int32, which cannot hold its value 1.5",
+        lambda g: g.constant("c", [1.0, 1.5, 2.7], dtype="int32"),
+    ),
+    bad("constant 'c' has dtype uint8, which cannot hold its value -1", lambda g: g.constant("c", [-1], dtype="uint8")),
+    bad("constant 'c' has dtype int64, which cannot hold its value nan", lambda g: g.constant("c", np.nan, "int64")),
+    bad("constant 'c' has dtype bool, which cannot hold its value 2", lambda g: g.constant("c", [0, 1, 2], "bool")),
+    bad(
+        "op 'z' (reshape) does not fit x float32[32, 64]: shape=None: give a list of whole numbers",
+        lambda g: g.op("reshape", g.tensors["x"], name="z", shape=None),
+    ),
 ]
 
 
@@ -264,3 +285,7 @@ def test_every_dtype_has_a_size() -> None:
     for dtype, size in ITEMSIZE.items():
         if not dtype.startswith(("bfloat", "float8")):
             assert np.dtype(dtype).itemsize == size
+
+
+def test_whole_values_may_come_as_floats() -> None:
+    assert mlp().constant("c", [1.0, 2.0], dtype="int32").dtype == "int32"

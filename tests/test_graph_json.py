@@ -277,3 +277,8 @@ def test_uses_and_operands_tell_the_same(g: Graph) -> None:
         assert (slot.name, slot.shape) == (use.operand, g.tensors[use.tensor].shape)
     for node in g.nodes.values():
         assert rule_for(node.op).name == node.op
+
+
+def test_a_text_nested_too_deep_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"its lists and objects are nested too deep$"):
+        Graph.from_json("[" * 10**5)

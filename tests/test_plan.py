@@ -217,3 +217,13 @@ def test_what_an_error_says_is_one_line() -> None:
     assert told(KeyError()) == "something is missing"
     assert told(ValueError("a\n  b")) == "a b"
     assert told(RecursionError()) == "RecursionError"
+
+
+@pytest.mark.parametrize("name", [[1], 3, None])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    found = communicating()
+    for ask in (found.layout, found.made, found.held, found.dims_mapping, found.partial):
+        with pytest.raises(ProblemError, match="there is no tensor "):
+            ask(name)
+    with pytest.raises(ProblemError, match="there is no use "):
+        found.needed(name)

@@ -328,3 +328,10 @@ def test_kernels_that_reduce_inside_reduce_over_the_devices_that_cut_them(monkey
     ran = found.simulate()
     assert ran.max_error["l.out"] < 1e-12
     assert ran.bytes_sent - sum(reshard.bytes for reshard in found.reshards) == 2 * 2 * (2 * 1 * 4)
+
+
+@pytest.mark.parametrize("seed", [-1, "a", None, 1.5, True])
+def test_a_seed_that_is_none(seed: object) -> None:
+    with pytest.raises(ValuesError) as refused:
+        planned(mlp(), LINE).simulate(seed=seed)  # type: ignore[arg-type]
+    assert str(refused.value) == f"seed={seed!r}: give a whole number from 0 up"
