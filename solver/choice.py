@@ -134,18 +134,19 @@ class Evaluation:
 
     def source_of(self, tensor: str, target: Layout) -> Layout:
         """Return which of made and held a use that needs `target` reads: the nearer one, held where both are."""
-        prices = table(self.problem, tensor)
         made, held = self.made(tensor), self.held(tensor)
-        to = prices.index[target]
-        return held if prices.time[prices.index[held], to] <= prices.time[prices.index[made], to] else made
+        if held in (made, target):
+            return held
+        prices = table(self.problem, tensor)
+        return held if prices.between(held, target) <= prices.between(made, target) else made
 
     def delivered(self, tensor: str) -> Layout:
         """Return the layout in which a graph output leaves: the cheapest it may have, the first of equals."""
+        allowed = self.problem.delivered(tensor)
+        if allowed[0] in (self.held(tensor), self.made(tensor)):  # free, and the first
+            return allowed[0]
         prices = table(self.problem, tensor)
-        return min(
-            self.problem.delivered(tensor),
-            key=lambda target: int(prices.time[prices.index[self.source_of(tensor, target)], prices.index[target]]),
-        )
+        return min(allowed, key=lambda target: prices.between(self.source_of(tensor, target), target))
 
     def reads(self, tensor: str) -> list[tuple[str, Layout, Layout]]:
         """Return per use of a tensor, delivery as a graph output last, what it reads and what it needs."""
@@ -155,14 +156,13 @@ class Evaluation:
         return [(name, self.source_of(tensor, target), target) for name, target in wanted]
 
     def _of_tensor(self, tensor: str) -> list[Reshard]:
-        prices = table(self.problem, tensor)
         made, held, reads = self.made(tensor), self.held(tensor), self.reads(tensor)
         found: list[Reshard] = []
         if held != made:
             served = tuple(name for name, source, _ in reads if source == held)
-            found.append(Reshard(tensor, served, made, held, True, prices.path(made, held)))
+            found.append(Reshard(tensor, served, made, held, True, self.table(tensor).path(made, held)))
         found += [
-            Reshard(tensor, (name,), source, target, False, prices.path(source, target))
+            Reshard(tensor, (name,), source, target, False, self.table(tensor).path(source, target))
             for name, source, target in reads
             if source != target
         ]

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, Replicate, Shard, layout_text
+from solver.deadline import keep_time
 
 Label: TypeAlias = tuple[int, int]
 """What a Shard names: a tensor dim and a part of it."""
@@ -250,6 +251,7 @@ def raw_layouts(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) ->
     shape = tuple(map(prod, parts))
 
     def extend(head: Layout) -> Iterator[Layout]:
+        keep_time()
         # Illegal on the first mesh axes is illegal whatever follows: more cuts never lengthen a span.
         if len(head) == len(sizes):
             yield head

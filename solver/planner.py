@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
+from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
-from solver.constraints.model import whole_graph
+from solver.constraints.model import read_choice, whole_graph
 from solver.constraints.reason import Reason
+from solver.deadline import OutOfTimeError, ending_when
 from solver.explain.core import find_core
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -24,8 +26,10 @@ from solver.search.thrift import thriftier
 
 EXPLAINING = 1.0, 10.0
 """Seconds that an explanation gets, however little time is left, and however much."""
+MOMENT = 1.0
+"""Seconds beyond the time that the network may take: without it there is no search at all."""
 OnProgress = Callable[[str, Progress | None], bool | None]
-"""Called with the stage and, during the search, how far it is; the search stops when it returns True."""
+"""Called with the stage, now and then, and during the search with how far it is; all stops when it returns True."""
 
 
 def plan(
@@ -65,7 +69,8 @@ def plan(
     gap : float, optional
         The fraction of the cost by which the proved bound may stay below it.
     progress : callable, optional
-        Called with the name of the stage and, during the search, a `Progress`; return True to stop early.
+        Called with the name of the stage, now and then, and during the search with a `Progress`; return True to stop
+        early.
 
     Returns
     -------
@@ -75,17 +80,17 @@ def plan(
     Raises
     ------
     ValueError
-        Where a wish names nothing in the graph or mesh, cannot be read, or is not planned with yet.
+        Where a wish names nothing in the graph or mesh, cannot be read, or is not planned with yet; where a time is
+        longer than can be counted.
+    KeyboardInterrupt
+        After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
     _refuse_what_is_missing(objective, memory, constraints, policy, overlap)
     clock = _Clock(_number("timeout", timeout), progress)
     gap = _number("gap", gap)
     clock.stage("constraints")
     asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities)
-    try:
-        return _plan(asked, gap, clock)
-    except KeyboardInterrupt:
-        return Plan(asked, "unknown", stages=clock.stages())
+    return _plan(asked, gap, clock)
 
 
 def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
@@ -98,14 +103,19 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
-    clock.stage("network")
-    built = build(asked)
-    clock.stage("bound")
-    found = solve(built.network, clock.left(), gap, clock.report)
+    first = read_choice(checker.clauses, asked, verdict.true)
+    try:
+        clock.stage("network")
+        with ending_when(clock.over):
+            built = build(asked)
+        clock.stage("bound")
+        found = solve(built.network, clock.left(), gap, clock.report)
+    except (OutOfTimeError, KeyboardInterrupt):
+        return _unproved(asked, first, clock)
     if found.infeasible:
         raise ContradictionError("Z3 finds a plan where the network has none")
     if found.assignment is None:
-        return Plan(asked, "unknown", stages=clock.stages())
+        return _unproved(asked, first, clock)
     clock.stage("decision")
     found = replace(found, assignment=thriftier(built, found.assignment))
     decision = decide(built, found, checker, clock.left(), gap)
@@ -121,6 +131,14 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
         "certificate+z3" if decision.bound > found.bound else "certificate",
         stages=clock.stages(),
     )
+
+
+def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
+    """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
+    found = Evaluation(asked, first)
+    held = {tensor: layout for tensor, layout in first.held.items() if layout != found.made(tensor)}
+    nothing = {"bits": 0, "arrays": [], "tree": {"messages": {}}}
+    return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
 
 
 def explanation(asked: Problem, seconds: float) -> Explanation:
@@ -174,6 +192,15 @@ class _Clock:
     def left(self) -> float:
         """Return the seconds left, never less than a moment; that moment where the caller wants to stop."""
         return 0.001 if self._stopped else max(0.001, self._end - time.monotonic())
+
+    def over(self) -> bool:
+        """Whether the stage that runs should give up: a moment after the time is used up, as it is worth waiting for.
+
+        Asks the caller too.
+        """
+        if self._progress is not None and self._now is not None:
+            self._stopped |= bool(self._progress(self._now[0], None))
+        return self._stopped or time.monotonic() > self._end + MOMENT
 
     @property
     def report(self) -> Report | None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOW = (
     ("ops",),
     (
+        "solver.deadline",
         "solver.layout",
         "solver.mesh",
         "solver.cost",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchmarks.models import gpt
 from solver import Mesh, plan, reference
+from solver.deadline import OutOfTimeError
+from solver.plan import Plan
 from solver.plan_json import parse
 from solver.reference_task import Task
 from solver.search.branch import Progress
@@ -63,13 +66,69 @@ def test_the_same_question_has_the_same_plan() -> None:
     assert told() == told()
 
 
-@pytest.mark.parametrize("stage", ["feasibility", "network"])
-def test_ctrl_c_before_there_is_a_plan_is_out_of_time(stage: str) -> None:
+def test_ctrl_c_before_there_is_a_plan_goes_through() -> None:
+    def interrupt(now: str, state: Progress | None) -> None:
+        if now == "feasibility":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan(mlp(), MESH, progress=interrupt)
+
+
+@pytest.mark.parametrize("stage", ["network", "bound"])
+def test_ctrl_c_before_the_search_has_one_gives_the_plan_of_the_first_model(stage: str) -> None:
     def interrupt(now: str, state: Progress | None) -> None:
         if now == stage:
             raise KeyboardInterrupt
 
-    assert plan(mlp(), MESH, progress=interrupt).status == "unknown"
+    first_plan(plan(mlp(), MESH, progress=interrupt))
+
+
+def first_plan(found: Plan) -> None:
+    assert found.status == "feasible"
+    assert found.bound_ps == 0
+    assert found.check().ok, found.check()
+
+
+@EVERY
+@given(case=random_graphs())
+def test_the_plan_of_the_first_model_is_one(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.planner.build", _out_of_room)
+        found = planned(case)
+    if found.status != "infeasible":
+        first_plan(found)
+
+
+def _out_of_room(_: object) -> None:
+    raise OutOfTimeError("no room")
+
+
+@pytest.mark.parametrize("sizes", [1, 2, 3])
+def test_tables_that_are_too_large_leave_the_plan_of_the_first_model(sizes: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr("solver.search.build.MOST_BYTES", 100)
+    first_plan(plan(mlp(), Mesh({f"a{i}": 2 for i in range(sizes)})))
+
+
+def test_many_mesh_axes_keep_the_time() -> None:
+    begin = time.monotonic()
+    found = plan(mlp(), Mesh({f"a{i}": 2 for i in range(7)}), timeout=1)
+    assert time.monotonic() - begin < 6
+    assert found.status == "feasible"
+    assert found.cost_ps is not None
+
+
+def test_who_stops_during_the_network_gets_the_plan_of_the_first_model() -> None:
+    asked: list[str] = []
+
+    def stop(stage: str, state: Progress | None) -> bool:
+        asked.append(stage)
+        return asked.count("network") > 2
+
+    begin = time.monotonic()
+    found = plan(mlp(), Mesh({f"a{i}": 2 for i in range(7)}), progress=stop)
+    assert time.monotonic() - begin < 5
+    assert found.status == "feasible"
 
 
 @pytest.mark.parametrize("at", ["bound", "decision"])

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ops.placement import Layout, Partial, Parts, Placement, Shard
 from solver.cost.collectives import COLLECTIVES, KINDS, LOCAL, Price, slowest, transfer_time
 from solver.cost.hardware import Link
+from solver.deadline import keep_time
 from solver.layout import Label, canonical, cut_steps, placements, raw_layouts
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -94,7 +95,7 @@ def geometry(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) -> Ge
     """
     choices = placements(parts, kinds)
     raw = raw_layouts(parts, sizes, kinds)
-    names = [canonical(layout, parts, sizes) for layout in raw]
+    names = [_named(layout, parts, sizes) for layout in raw]
     named = tuple(row for row, name in enumerate(names) if raw[row] == name)
     layouts = tuple(raw[row] for row in named)
     index = {layout: i for i, layout in enumerate(layouts)}
@@ -103,6 +104,11 @@ def geometry(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) -> Ge
     radix = np.array([len(choices) ** i for i in reversed(range(len(sizes)))], dtype=np.int64)
     class_of = np.array([index[name] for name in names], dtype=np.int64)
     return Geometry(choices, raw, layouts, named, class_of, codes, codes @ radix, radix)
+
+
+def _named(layout: Layout, parts: Parts, sizes: tuple[int, ...]) -> Layout:
+    keep_time()
+    return canonical(layout, parts, sizes)
 
 
 @dataclass(frozen=True)
@@ -207,6 +213,7 @@ class _Maker:
 
     def on_axis(self, axis: int) -> Ints:
         """Give one mesh axis another placement."""
+        keep_time()
         codes = self.geometry.codes
         source = np.repeat(np.arange(len(codes)), len(self.kinds))
         new = np.tile(np.arange(len(self.kinds)), len(codes))
@@ -226,6 +233,7 @@ class _Maker:
         larger = np.maximum(self.elements[source], self.elements[target])
         prices = np.zeros((2, len(kind)), dtype=np.int64)
         for code in np.unique(kind):
+            keep_time()
             rows = np.flatnonzero(kind == code)
             held = self.elements[source[rows]]
             prices[:, rows] = self._prices(KINDS[code], link, n, held, larger[rows], copies[rows])
@@ -280,6 +288,7 @@ class _Maker:
         alike: dict[Hashable, list[int]] = defaultdict(list)
         steps = {row: cut_steps(shapes.raw[row], self.tensor.parts, self.tensor.sizes) for row in shapes.named}
         for row in shapes.named:
+            keep_time()
             cut = [step is not None and step[0] == dim for step in steps[row]]
             if sum(cut) > 1:
                 rest = tuple(None if cuts else placement for cuts, placement in zip(cut, shapes.raw[row], strict=True))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ops.placement import PARTIAL_KINDS, Layout, Parts, Shard, layout_text
 from solver.cost.collectives import KINDS, LOCAL
 from solver.cost.moves import MoveClass, all_moves, axes_of, geometry
+from solver.deadline import keep_time
 from solver.layout import canonical, check_parts, groups, placements, why_illegal
 from solver.mesh import Mesh
 
@@ -135,6 +136,7 @@ class ReshardTable:
         self._sources = self._geometry.class_of[self._moves.source]
         self._targets = self._geometry.class_of[self._moves.target]
         self._ranks: dict[int, list[Rank | None]] = {}
+        self._columns: dict[int, NDArray[np.int64]] = {}
 
     @cached_property
     def time(self) -> NDArray[np.int64]:
@@ -162,11 +164,21 @@ class ReshardTable:
         blocks = [np.asarray(targets[at : at + BLOCK], dtype=np.int64) for at in range(0, len(targets), BLOCK)]
         found = [np.zeros((len(self.layouts), 0), dtype=np.int64)]
         for block in blocks:
+            keep_time()
             times = np.full((len(self.layouts), len(block)), INF, dtype=np.int64)
             times[block, np.arange(len(block))] = 0
             relax(starts, self._targets, self._moves.time, times)
             found.append(times)
         return np.concatenate(found, axis=1)
+
+    def between(self, source: Layout, target: Layout) -> int:
+        """Give the picoseconds from one layout to another, both in canonical form, without the whole table."""
+        to = self.index[target]
+        if "time" in self.__dict__:
+            return int(self.time[self.index[source], to])
+        if to not in self._columns:
+            self._columns[to] = self.times_to([to])[:, 0]
+        return int(self._columns[to][self.index[source]])
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:

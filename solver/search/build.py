@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from ops.placement import Layout
 from solver.choice import Choice, table
+from solver.cost.reshard import ReshardTable
+from solver.deadline import OutOfTimeError, keep_time
 from solver.graph import Use
 from solver.problem import Problem
 from solver.search.copies import Pairs, useful_pairs
@@ -19,6 +21,8 @@ from solver.search.network import INF, Edge, Network, Variable
 IntArray: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[np.int32]
 A = TypeVar("A", bound=NDArray[Any])
+MOST_BYTES = 2**30
+"""The bytes that the tables of a network may take in all; the search holds them three times more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +77,11 @@ def build(problem: Problem) -> Built:
     -------
     Built
 
+    Raises
+    ------
+    OutOfTimeError
+        Where there is no room for its tables, or no time (see `solver.deadline`).
+
     Notes
     -----
     One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin
@@ -100,6 +109,8 @@ class _Builder:
         self.shared: dict[tuple[object, ...], Any] = {}
         self.identities: dict[int, IntArray] = {}
         self.distinct: dict[int, IdArray] = {}
+        self.tables: dict[int, ReshardTable] = {}
+        self.bytes = 0
         self.useful: dict[tuple[object, ...], tuple[Pairs, IntArray]] = {}
 
     def built(self) -> Built:
@@ -107,13 +118,25 @@ class _Builder:
 
     def prices(self, tensor: str) -> IntArray:
         """Return the prices that uses of a tensor pay: none but staying the same where nothing may be resharded."""
+        keep_time()
         if self.problem.communication == "frozen":
             return self.identity(len(self.problem.layouts(tensor)))
-        return table(self.problem, tensor).time
+        found = table(self.problem, tensor)
+        if id(found) not in self.tables:
+            self._make_room(len(found.layouts))
+            self.tables[id(found)] = found
+        return found.time
+
+    def _make_room(self, layouts: int) -> None:
+        """Give up where the tables would take more memory than there should be for them."""
+        self.bytes += 8 * layouts**2
+        if self.bytes > MOST_BYTES:
+            raise OutOfTimeError("the tables of prices are too large")
 
     def identity(self, size: int) -> IntArray:
         """Return the table that allows equal layouts only."""
         if size not in self.identities:
+            self._make_room(size)
             self.identities[size] = np.where(np.eye(size, dtype=bool), 0, INF).astype(np.int64)
         return self.identities[size]
 

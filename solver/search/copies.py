@@ -10,12 +10,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from solver.deadline import OutOfTimeError, keep_time
 from solver.search.kernels import compiled
 from solver.search.network import INF
 
 IntArray: TypeAlias = NDArray[np.int64]
 IdArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
+AT_ONCE = 2**26
+"""How many comparisons of prices are made between two looks at the clock."""
+MOST_PAIRS = 2**24
+"""With more copies of one tensor to choose from there is no room for a search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +85,18 @@ def useful_pairs(
         worth = prices[made] < INF
         if allowed is None:
             starts = np.cumsum([0, *map(len, needs)])
-            worth &= _worth(prices, made, np.concatenate([*needs, made[:0]]), starts, _extra(prices, delivery))
+            asked, extra = np.concatenate([*needs, made[:0]]), _extra(prices, delivery)
+            block = max(1, AT_ONCE // (len(prices) * max(1, len(asked))))
+            for at in range(0, len(made), block):
+                keep_time()
+                worth[at : at + block] &= _worth(prices, made[at : at + block], asked, starts, extra)
         else:
             wanted = np.zeros(len(prices), np.bool_)
             wanted[allowed] = True
             worth &= wanted
         worth[np.arange(len(made)), made] = False
+        if np.count_nonzero(worth) > MOST_PAIRS:
+            raise OutOfTimeError("too many copies to choose from")
         rows, columns = np.nonzero(worth)
         first.append(made[rows])
         second.append(columns.astype(np.int32))

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from ops.bind import BoundRule, Row, composes, one_kind
 from ops.placement import Layout, Partial, Placement
 from solver.cost.compute import compute_times
+from solver.deadline import OutOfTimeError, keep_time
 from solver.graph import Node
 from solver.problem import Problem
+
+MOST_CHOICES = 2**21
+"""With more joint rows of one op there is no room for a search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +91,22 @@ class JointTable:
         labels = {p: i for i, p in enumerate(dict.fromkeys(p for p in placed if p is not None))}
         of_row = np.array([labels[p] for p in placed if p is not None], np.int64)
         written = list(labels)
-        combinations, back = np.unique(of_row[choices], axis=0, return_inverse=True)
-        found = [
-            index[self.problem.canonical(tensor, [written[i] for i in combination])] for combination in combinations
-        ]
+        combinations, back = _distinct(of_row[choices], len(written))
+        found = []
+        for combination in combinations.tolist():
+            keep_time()
+            found.append(index[self.problem.canonical(tensor, [written[i] for i in combination])])
         return np.array(found, np.int32)[back.reshape(-1)]
+
+
+def _distinct(rows: NDArray[np.int64], base: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct rows of numbers below a base, and where each row is among them."""
+    if max(1, base) ** rows.shape[1] >= 2**62:
+        combinations, back = np.unique(rows, axis=0, return_inverse=True)
+        return combinations, back
+    weights = np.array([base**axis for axis in range(rows.shape[1])], np.int64)
+    numbers, back = np.unique(rows @ weights, return_inverse=True)
+    return numbers[:, None] // np.maximum(1, weights) % max(1, base), back
 
 
 def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
@@ -116,7 +131,13 @@ def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
     prefixes: list[tuple[int, ...]] = [()]
     for size in sizes:
         rows = offered if size > 1 else (0,)
-        prefixes = [(*prefix, row) for prefix in prefixes for row in rows if goes(prefix, row)]
+        longer = []
+        for prefix in prefixes:
+            keep_time()
+            longer += [(*prefix, row) for row in rows if goes(prefix, row)]
+            if len(longer) > MOST_CHOICES:
+                raise OutOfTimeError("too many joint rows to choose from")
+        prefixes = longer
     return prefixes
 
 

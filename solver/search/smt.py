@@ -26,7 +26,7 @@ an answer turns out to be no cheaper, as millionths."""
 MOST_PAIRS = 50_000
 """With more priced pairs than this Z3 is not asked whether there is anything better."""
 CONFIRMING = 1.0
-"""Seconds that Z3 gets to confirm a plan, however little time is left."""
+"""Seconds that Z3 gets to confirm a plan whose bound is reached, however little time is left."""
 
 
 class ContradictionError(RuntimeError):
@@ -45,7 +45,8 @@ class Decision:
     bound : int
         What every plan costs at least by Z3's word; 0 where it was not asked, or did not answer in time.
     confirmed : bool
-        Whether the choice is a model of the whole graph; else Z3 had no time to say.
+        Whether the choice is a model of the whole graph; else Z3 had no time to say, or was not asked: without time,
+        that is worth it where the bound is reached only.
     """
 
     choice: Choice
@@ -87,7 +88,9 @@ def decide(built: Built, found: Result, checker: Checker, seconds: float, gap: f
         if best.cost - found.bound > gap * best.cost:
             bound = _look_for_better(built, found.tree, best, checker, deadline)
     with contextlib.suppress(KeyboardInterrupt):
-        confirmed = _confirm(built, best.assignment, checker, max(CONFIRMING, deadline - time.monotonic()))
+        left = deadline - time.monotonic()
+        if left > 0 or best.cost <= max(found.bound, bound):
+            confirmed = _confirm(built, best.assignment, checker, max(CONFIRMING, left))
     return Decision(built.choice(best.assignment), best.cost, bound, confirmed)
 
 
