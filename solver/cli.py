@@ -56,10 +56,10 @@ def keep(found: Plan, path: Path) -> str:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all; what is no regular file (a pipe, a terminal) is written directly."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
         return
+    target = path.resolve()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:

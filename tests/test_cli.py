@@ -114,7 +114,6 @@ BAD = [
     (("plan", "{model}", *MESH, "--input-shape", "x=2x2", "--input-shape", "x=4x4"), "'x' is given more than once"),
     (("plan", "{model}", *MESH, "--json", ""), "the name of the file is empty"),
     (("plan", "{model}", *MESH, "--json", "{dangling}"), "leads to '/nowhere/plan.json', but there is no directory"),
-    (("plan", "{model}", "--mesh", "dp=100000,tp=100000"), "not enough memory"),
     (("plan", "{model}", *MESH, "--hardware", "{binary}"), "is not JSON"),
     (("plan", "{model}", *MESH, "--hardware", "{deep}"), "deep.json is not JSON that can be read"),
     (("plan", "{deep}", *MESH), "deep.json is no JSON text that can be read"),
@@ -233,6 +232,15 @@ def test_a_bug_is_no_refusal(run: Run, model: Path, monkeypatch: pytest.MonkeyPa
     assert "internal error, please report it" in complaint
 
 
+def test_too_little_memory_is_no_bug(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 74.5 GiB")
+
+    monkeypatch.setattr(solver, "plan", large)
+    told = "shardproof: there is not enough memory for this: Unable to allocate 74.5 GiB\n"
+    assert run("plan", model, *MESH) == (2, "", told)
+
+
 def test_stopping_before_there_is_a_plan(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -297,6 +305,13 @@ def test_writing_through_a_link_and_to_no_file(tmp_path: Path) -> None:
     assert not pipe.is_file()
 
 
+def test_a_plan_may_go_down_a_pipe(model: Path) -> None:
+    command = f"{sys.executable} -m solver.cli plan {model} --mesh dp=2 --json /dev/stdout | cat"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert json.JSONDecoder().raw_decode(done.stdout)[0]["status"] == "optimal"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m solver.cli rules | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
@@ -304,12 +319,22 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("closed", ["| true", ">&-"])
-def test_a_plan_is_written_though_nobody_reads_what_is_said(model: Path, tmp_path: Path, closed: str) -> None:
+@pytest.mark.parametrize(("pin", "code"), [("x:dp=R", 0), ("x:dp=S(0),dp=R", 3)])
+def test_a_plan_is_written_though_nobody_reads_what_is_said(
+    model: Path, tmp_path: Path, closed: str, pin: str, code: int
+) -> None:
     out = tmp_path / "plan.json"
-    command = f"({sys.executable} -m solver.cli plan {model} --mesh dp=2 --json {out} --verify; echo $? >&2) {closed}"
+    planning = f"{sys.executable} -m solver.cli plan {model} --mesh dp=2 --pin '{pin}' --json {out} --verify"
+    command = f"({planning}; echo $? >&2) {closed}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == "0\n"
-    assert json.loads(out.read_text(encoding="utf-8"))["status"] == "optimal"
+    assert done.stderr == f"{code}\n"
+    assert json.loads(out.read_text(encoding="utf-8"))["status"] == {0: "optimal", 3: "infeasible"}[code]
+
+
+def test_a_full_stdout_is_told(model: Path) -> None:
+    command = f"{sys.executable} -m solver.cli plan {model} --mesh dp=2 > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "shardproof: nothing can be printed: No space left on device\n")
 
 
 def test_a_full_disk_is_named(run: Run, model: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -303,9 +304,7 @@ def _table(headers: Sequence[str]) -> Table:
 
 def _drawn(table: Table) -> str:
     """Draw a table as plain text, as wide as the terminal, or as it needs where there is none."""
-    console = Console(highlight=False, color_system=None)
-    if not console.is_terminal:
-        console = Console(highlight=False, color_system=None, width=240)
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+    terminal, drawn = Console(), io.StringIO()
+    width = terminal.width if terminal.is_terminal else 240
+    Console(file=drawn, highlight=False, color_system=None, width=width).print(table)
+    return "\n".join(line.rstrip() for line in drawn.getvalue().rstrip().splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -132,10 +133,9 @@ def _reshards(plan: Plan) -> str:
 
 def rendered(shown: RenderableType) -> str:
     """Return what rich would draw, as plain text."""
-    console = Console(width=WIDTH, color_system=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(shown)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
+    drawn = io.StringIO()  # a console of its own file: rich would touch stdout, which may be closed or full
+    Console(file=drawn, width=WIDTH, color_system=None, force_terminal=False).print(shown)
+    return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines() if line.strip())
 
 
 def duration(picoseconds: int) -> str:
