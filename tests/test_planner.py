@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.models import gpt
 from solver import Mesh, plan, reference
+from solver.cost.collectives import PriceError
 from solver.deadline import OutOfTimeError
+from solver.graph import Graph
 from solver.plan import Plan
 from solver.plan_json import parse
 from solver.reference_task import Task
@@ -116,6 +118,25 @@ def test_many_mesh_axes_keep_the_time() -> None:
     assert time.monotonic() - begin < 6
     assert found.status == "feasible"
     assert found.cost_ps is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "told"),
+    [
+        ("matmul", [(10**8, 10**8)] * 2, {}, r"op 'huge' \(matmul\) takes over 18 minutes on one device"),
+        ("relu", [(2**62, 4)], {}, r"op 'huge' \(relu\) takes over 18 minutes on one device"),
+        ("relu", [(10**10, 10**9)], {}, r"op 'huge' \(relu\) takes over 18 minutes on one device"),
+        ("transpose", [(2**62, 4)], {"perm": [1, 0]}, r"op 'huge' \(transpose\) reads and writes \d+ bytes"),
+        (None, [(2**62, 4)], {}, r"tensor 'x0' has \d+ bytes"),
+    ],
+)
+def test_what_is_too_large_to_be_counted_is_refused_by_name(op: Any, shapes: Any, attributes: Any, told: str) -> None:
+    graph = Graph("huge")
+    inputs = [graph.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
+    graph.output(inputs[0] if op is None else graph.op(op, *inputs, name="huge", **attributes))
+    for mesh in ({"dp": 2}, {"dp": 8, "tp": 8}):
+        with pytest.raises(PriceError, match=told):
+            plan(graph, Mesh(mesh))
 
 
 def test_who_stops_during_the_network_gets_the_plan_of_the_first_model() -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 from solver.cost.hardware import Link
 
 PICOSECONDS = 10**12
-LONGEST = 2**56
-"""The longest time of one transfer or wait, 20 hours: sums of many still fit into 64 bits."""
+LONGEST = 2**50
+"""The longest time of one op, transfer or wait, 18 minutes: sums of many still fit into 64 bits."""
 LOCAL = ("slice", "relabel", "zero_fill", "scale")
 """The moves that send nothing."""
 
@@ -46,7 +46,7 @@ def transfer_time(size: int, bandwidth: int) -> int:
     Raises
     ------
     PriceError
-        Where that is more than 20 hours.
+        Where that is more than 18 minutes.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def transfer_time(size: int, bandwidth: int) -> int:
     """
     time = ceil_div(size * PICOSECONDS, bandwidth)
     if time > LONGEST:
-        raise PriceError(f"{size} bytes at {bandwidth} bytes/s take over 20 hours: check the shape and the hardware")
+        raise PriceError(f"{size} bytes at {bandwidth} bytes/s take over 18 minutes: check the shape and the hardware")
     return time
 
 
@@ -87,7 +87,7 @@ def latency_time(link: Link, count: int, size: int, bucket: int | None) -> int:
     Raises
     ------
     PriceError
-        Where that is more than 20 hours.
+        Where that is more than 18 minutes.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def latency_time(link: Link, count: int, size: int, bucket: int | None) -> int:
     time = wait if bucket is None else ceil_div(wait * size, bucket)
     if time > LONGEST:
         each = "" if bucket is None else f" for each {bucket} of {size} bytes"
-        raise PriceError(f"waiting {count} times {link.latency} ps{each} takes over 20 hours: check the hardware")
+        raise PriceError(f"waiting {count} times {link.latency} ps{each} takes over 18 minutes: check the hardware")
     return time
 
 

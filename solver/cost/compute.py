@@ -13,11 +13,38 @@ from ops.bind import BoundRule, Row
 from ops.op import promote
 from ops.placement import Shard
 from ops.registry import rule_for
+from solver.cost.collectives import LONGEST, PriceError
 from solver.graph import Node
 from solver.graph_values import ITEMSIZE
 from solver.mesh import Mesh
 
 PICOSECONDS = 10**12
+MOST_COUNTED = 2**62
+"""Fewer bytes than these, and fewer elements, are counted in 64 bits."""
+
+
+def refuse_beyond_counting(node: Node, bound: BoundRule, dtypes: Mapping[str, str], mesh: Mesh) -> None:
+    """Refuse an op whose price, uncut on one device, cannot be counted.
+
+    Parameters
+    ----------
+    node : Node
+    bound : BoundRule
+    dtypes : mapping
+        Operand slot -> dtype.
+    mesh : Mesh
+
+    Raises
+    ------
+    PriceError
+        Where it takes more than 18 minutes.
+    """
+    moved = sum(_slot_bytes(node, bound, dtypes))
+    view = rule_for(node.op).view
+    time = 0 if view else max(_computing(node, bound, dtypes, mesh)(1), _moving(mesh)(moved))
+    if time > LONGEST or moved >= MOST_COUNTED:
+        told = "reads and writes" if view else "takes over 18 minutes on one device: it reads and writes"
+        raise PriceError(f"op {node.name!r} ({node.op}) {told} {moved} bytes: check the shapes and the hardware")
 
 
 def compute_time(node: Node, bound: BoundRule, rows: Sequence[Row], dtypes: Mapping[str, str], mesh: Mesh) -> int:

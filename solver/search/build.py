@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from ops.placement import Layout
 from solver.choice import Choice, table
+from solver.cost.collectives import PriceError
+from solver.cost.compute import MOST_COUNTED, refuse_beyond_counting
 from solver.cost.reshard import ReshardTable
 from solver.deadline import OutOfTimeError, keep_time
 from solver.graph import Use
@@ -81,18 +84,27 @@ def build(problem: Problem) -> Built:
     ------
     OutOfTimeError
         Where there is no room for its tables, or no time (see `solver.deadline`).
+    PriceError
+        Where a price is longer than can be counted.
 
     Notes
     -----
     One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin
     (made, held). Every use is an edge; a result of one use goes straight from op to op.
     """
+    for name, node in problem.graph.nodes.items():
+        dtypes = {use.operand: problem.graph.tensors[use.tensor].dtype for use in problem.graph.operand_uses(name)}
+        refuse_beyond_counting(node, problem.bound[name], dtypes, problem.mesh)
+    for tensor in problem.graph.tensors.values():
+        size = math.prod(tensor.shape) * tensor.itemsize
+        if size >= MOST_COUNTED:
+            raise PriceError(f"tensor {tensor.name!r} has {size} bytes: check its shape")
     builder = _Builder(problem)
     for tensor in problem.graph.tensors.values():
         if tensor.producer is None and not problem.uses[tensor.name]:
             builder.add_tensor(tensor.name)
-    for node in problem.graph.nodes:
-        builder.add_op(node)
+    for name in problem.graph.nodes:
+        builder.add_op(name)
     return builder.built()
 
 
