@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("ops", "solver", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("ops", "solver", "shardproof.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for top in ("ops", "solver") for path in (ROOT / top).rglob("*.py")}
     data = {str(path.relative_to(ROOT)) for top in ("ops", "solver") for path in (ROOT / top).rglob("*.json")}
-    assert held == modules | data | {"ops/py.typed", "solver/py.typed"}
+    assert held == modules | data | {"ops/py.typed", "solver/py.typed", "shardproof.py"}
 
 
 def test_every_package_is_listed() -> None:
