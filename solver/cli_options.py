@@ -95,7 +95,7 @@ def read_output(context: click.Context, option: click.Parameter, text: str | Non
     if not target.parent.is_dir():
         leads = f"{text!r} leads to {str(target)!r}, but " if path.is_symlink() else ""
         raise click.BadParameter(f"{leads}there is no directory {str(target.parent)!r}")
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
+    if not os.access(path if path.exists() else target.parent, os.W_OK):
         raise click.BadParameter(f"{text!r} cannot be written")
     return path
 
