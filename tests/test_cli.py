@@ -128,6 +128,8 @@ BAD = [
     (("plan", "{binary}", *MESH), "binary.json"),
     (("check", "{cut}"), "cut.json"),
     (("plan", "{cut}", *MESH), "cut.json"),
+    (("rules", "relu", "--shape", "x=2x2", "--shape", "x=4x4"), "operand 'x' of relu is given a shape more than once"),
+    (("rules", "softmax", "--attr", "axis=0", "--attr", "axis=1"), "attribute 'axis' of softmax is given more than"),
     (("rules", "matmull"), "did you mean 'matmul'"),
     (("nonsense",), "nonsense"),
 ]

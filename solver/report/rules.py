@@ -86,6 +86,8 @@ def given(op: Op, shapes: Sequence[str], attributes: Sequence[str]) -> Specimen:
         name, equals, sizes = text.partition("=")
         if not equals or not all(size.isdecimal() for size in sizes.split("x") if sizes):
             raise RuleError(f"{text!r} is no shape: write NAME=4x6")
+        if name in found and name not in variadic:
+            raise RuleError(f"operand {name!r} of {op.name} is given a shape more than once")
         shape = tuple(int(size) for size in sizes.split("x") if sizes)
         found[name] = [*found.get(name, ()), shape] if name in variadic else shape
     attrs: dict[str, Any] = {}
@@ -93,6 +95,8 @@ def given(op: Op, shapes: Sequence[str], attributes: Sequence[str]) -> Specimen:
         name, equals, value = text.partition("=")
         if not equals:
             raise RuleError(f"{text!r} is no attribute: write NAME=VALUE")
+        if name in attrs:
+            raise RuleError(f"attribute {name!r} of {op.name} is given more than once")
         try:
             attrs[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
