@@ -21,6 +21,8 @@ from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
 from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
 from solver.search.certify import certificate
+from solver.search.coarse import coarser
+from solver.search.flat import SCALE_BITS
 from solver.search.smt import ContradictionError, decide
 from solver.search.thrift import thriftier
 
@@ -109,7 +111,8 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
         with ending_when(clock.over):
             built = build(asked)
         clock.stage("bound")
-        found = solve(built.network, clock.left(), gap, clock.report)
+        coarse = coarser(built.network)
+        found = coarse.exact(solve(coarse.network, clock.left(), gap, coarse.told(clock.report)))
     except (OutOfTimeError, KeyboardInterrupt):
         return _unproved(asked, first, clock)
     if found.infeasible:
@@ -118,14 +121,14 @@ def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
         return _unproved(asked, first, clock)
     clock.stage("decision")
     found = replace(found, assignment=thriftier(built, found.assignment))
-    decision = decide(built, found, checker, clock.left(), gap)
+    decision = decide(built, found, checker, clock.left(), 1.0 if coarse.shift else gap)
     clock.stage("certificate")
     bound = max(found.bound, decision.bound)
     return Plan(
         asked,
         "optimal" if decision.confirmed and decision.cost <= bound else "feasible",
         decision.choice,
-        certificate(built, found.tree),
+        certificate(built, found.tree, SCALE_BITS - coarse.shift),
         found.bound,
         bound,
         "certificate+z3" if decision.bound > found.bound else "certificate",

@@ -11,13 +11,15 @@ from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
 
 
-def certificate(built: Built, tree: Tree) -> dict[str, Any]:
+def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, Any]:
     """Write a branch tree as plain JSON values.
 
     Parameters
     ----------
     built : Built
     tree : Leaf or Split
+    bits : int, optional
+        The messages of the tree are integers in units of ``2**-bits`` ps.
 
     Returns
     -------
@@ -27,7 +29,7 @@ def certificate(built: Built, tree: Tree) -> dict[str, Any]:
     """
     writer = _Writer(built)
     written = writer.tree(tree)
-    return {"bits": SCALE_BITS, "arrays": writer.arrays, "tree": written}
+    return {"bits": bits, "arrays": writer.arrays, "tree": written}
 
 
 class _Writer:

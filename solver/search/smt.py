@@ -25,6 +25,8 @@ WEIGHTS = 1000, 1_000_000
 an answer turns out to be no cheaper, as millionths."""
 MOST_PAIRS = 50_000
 """With more priced pairs than this Z3 is not asked whether there is anything better."""
+LARGEST = 2**59
+"""With a message beyond this Z3 is not asked either: sums of a few of them must fit an int64."""
 CONFIRMING = 1.0
 """Seconds that Z3 gets to confirm a plan whose bound is reached, however little time is left."""
 
@@ -165,6 +167,8 @@ def _leaves(built: Built, tree: Tree) -> Iterator[tuple[Leaf, Domains]]:
 def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Checker, deadline: float) -> int:
     """Ask for anything cheaper than the best on one leaf, again after each answer; return what is proved there."""
     assert leaf.messages is not None
+    if any(np.abs(vector).max(initial=0) > LARGEST for pair in leaf.messages for vector in pair):
+        return -(-leaf.units >> SCALE_BITS)
     rest = reduced(built.network, leaf.messages, domains)
     proved = -(-rest.units >> SCALE_BITS)
     precision = 0
