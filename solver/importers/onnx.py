@@ -147,7 +147,7 @@ class OnnxReading:
     ) -> None:
         self.model = model
         self.path = path
-        self.sketch = Sketch(printable(path.stem))
+        self.sketch = Sketch(path.stem)
         self.scope: dict[str, Value] = {}
         self.shapes = Shapes()
         self.declared = declared
@@ -243,17 +243,6 @@ class OnnxReading:
 def replace_shape(value: Value, shape: tuple[int, ...]) -> Value:
     """Return an input at another shape."""
     return Value(shape, value.dtype, value.role, value.name, value.data)
-
-
-def printable(name: str) -> str:
-    r"""Return a name with what cannot be printed in a line written as an escape.
-
-    Examples
-    --------
-    >>> printable("new" + chr(10) + "line")
-    'new\\nline'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _without_idle_results(node: NodeProto, wanted: set[str]) -> NodeProto:

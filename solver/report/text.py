@@ -46,7 +46,7 @@ def headline(plan: Plan) -> str:
     """Return the verdict in one line."""
     graph, mesh = plan.problem.graph, plan.problem.mesh
     axes = ", ".join(f"{axis}={size}" for axis, size in zip(mesh.axes, mesh.sizes, strict=True))
-    asked = f"{graph.name}: {len(graph.nodes)} ops on {axes} ({mesh.hardware.name})"
+    asked = f"{printable(graph.name)}: {len(graph.nodes)} ops on {axes} ({mesh.hardware.name})"
     verdict = {
         "optimal": "optimal",
         "feasible": f"feasible, gap {plan.gap or 0:.2%}",
@@ -88,7 +88,7 @@ def stored(plan: Plan) -> str:
             layout = layout_text(plan.evaluation.made(tensor.name))
             alike.setdefault((tensor.role, layout), []).append(tensor.name)
     told = [
-        f"{layout} {role} {names[0]}" if len(names) == 1 else f"{layout} {len(names)} {role}s"
+        f"{layout} {role} {printable(names[0])}" if len(names) == 1 else f"{layout} {len(names)} {role}s"
         for (role, layout), names in alike.items()
     ]
     more = [f"and {len(told) - MOST_ROWS} more layouts"] if len(told) > MOST_ROWS else []
@@ -105,7 +105,7 @@ def _op_table(plan: Plan) -> Table:
         if node.name in listed:
             first = node.results[0]
             shown.add_row(
-                Text(node.name), node.op, Text(str(list(graph.tensors[first].shape))),
+                Text(printable(node.name)), node.op, Text(str(list(graph.tensors[first].shape))),
                 Text(layout_text(found.made(first))), duration(found.compute(node.name)),
             )  # fmt: skip
     if len(graph.nodes) > len(listed):
@@ -123,8 +123,8 @@ def _reshards(plan: Plan) -> str:
     for reshard in dear[:MOST_ROWS]:
         moves = ", ".join(f"{m.kind}[{','.join(plan.problem.mesh.axes[a] for a in m.axes)}]" for m in reshard.moves)
         shown.add_row(
-            Text(reshard.tensor), Text(layout_text(reshard.source)), Text(layout_text(reshard.target)), Text(moves),
-            size(reshard.bytes), duration(reshard.time),
+            Text(printable(reshard.tensor)), Text(layout_text(reshard.source)), Text(layout_text(reshard.target)),
+            Text(moves), size(reshard.bytes), duration(reshard.time),
         )  # fmt: skip
     if len(dear) > MOST_ROWS:
         shown.caption = f"the {MOST_ROWS} dearest reshards, of {len(dear)}"
@@ -136,6 +136,17 @@ def rendered(shown: RenderableType) -> str:
     drawn = io.StringIO()  # a console of its own file: rich would touch stdout, which may be closed or full
     Console(file=drawn, width=WIDTH, color_system=None, force_terminal=False).print(shown)
     return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines() if line.strip())
+
+
+def printable(name: str) -> str:
+    r"""Return a name with what cannot be printed in a line written as an escape.
+
+    Examples
+    --------
+    >>> printable("new" + chr(10) + "line")
+    'new\\nline'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def duration(picoseconds: int) -> str:
