@@ -10,6 +10,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array, local_shape, named_dims
+from ops.given import whole_numbers
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import REQUIRED, Attrs, LocalContext, Shapes
@@ -22,7 +23,7 @@ Number = int | float | bool
 
 def given_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
     """Return the shape that the attribute ``shape`` gives."""
-    shape = tuple(int(size) for size in attrs["shape"])
+    shape = tuple(whole_numbers(attrs["shape"], "shape"))
     if any(size < 0 for size in shape):
         raise RuleError(f"shape={list(shape)} has a negative size")
     return (shape,)

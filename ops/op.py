@@ -28,6 +28,8 @@ Dtypes = Mapping[str, Any]
 _NO_DTYPES: Dtypes = MappingProxyType({})
 _NO_PARTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 Kernel = Callable[..., Any]
+_SLIPS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What Python raises where a function of an op meets a value that it did not reckon with."""
 
 
 class LocalContext(Protocol):
@@ -153,10 +155,9 @@ class Op:
             return replace(bound, rows=forward_rows(bound))
         except RuleError:
             raise
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            attributes = ", ".join(f"{name}={value!r}" for name, value in attrs.items()) or "its default attributes"
-            told = ", ".join(f"{name} {shape}" for name, shape in given.items())
-            raise RuleError(f"{self.name} with {attributes} does not fit {told}: {error}") from error
+        except _SLIPS as error:
+            told = ", ".join(f"{name} {shape}" for name, shape in given.items()) or "no operands"
+            raise RuleError(f"{self.name} with {_written(attrs)} does not fit {told}: {error}") from error
 
     def _bind_forward(
         self, shapes: Shapes, full: Attrs, factor_parts: Mapping[str, tuple[int, ...]], dtypes: Dtypes
@@ -214,11 +215,22 @@ class Op:
         attrs : mapping
         count : int
             The number of result slots.
+
+        Raises
+        ------
+        RuleError
+            Where dtypes or attributes do not fit.
         """
         full = self.full_attrs(attrs)
-        given = self.dtype(dtypes, full) if callable(self.dtype) else self.dtype
-        listed = (given,) * count if isinstance(given, str) else tuple(given)
-        return tuple(_first_dtype(dtypes) if name == "first" else name for name in listed)
+        try:
+            given = self.dtype(dtypes, full) if callable(self.dtype) else self.dtype
+            listed = (given,) * count if isinstance(given, str) else tuple(given)
+            return tuple(_first_dtype(dtypes) if name == "first" else name for name in listed)
+        except RuleError:
+            raise
+        except _SLIPS as error:
+            told = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()) or "no operands"
+            raise RuleError(f"{self.name} with {_written(attrs)} does not fit {told}: {error}") from error
 
     def flops(self, bound: BoundRule, attrs: Attrs) -> int:
         """Return the floating-point operations of the whole op."""
@@ -232,6 +244,10 @@ class Op:
             factor.kind == "sum" for factor in bound.factors.values()
         )
         return 2 * volume if multiplies else volume
+
+
+def _written(attrs: Attrs) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in attrs.items()) or "its default attributes"
 
 
 def _forward_name(name: str) -> str:

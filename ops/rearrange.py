@@ -81,8 +81,9 @@ def expand_as(x: Shape, y: Shape) -> Rule:
 
 def _tiled(x: Shape, repeat_times: Sequence[int]) -> list[tuple[int, int]]:
     """Return (times, size) for each dim of the result."""
-    rank = max(len(x), len(repeat_times))
-    times = [1] * (rank - len(repeat_times)) + [int(count) for count in repeat_times]
+    counts = whole_numbers(repeat_times, "repeat_times")
+    rank = max(len(x), len(counts))
+    times = [1] * (rank - len(counts)) + counts
     return list(zip(times, [1] * (rank - len(x)) + list(x), strict=True))
 
 

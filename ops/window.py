@@ -10,6 +10,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array
+from ops.given import whole_number, whole_numbers
 from ops.notation import RuleError
 
 FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -98,7 +99,7 @@ def per_dim(value: int | Sequence[int], rank: int, what: str) -> list[int]:
     RuleError
         Where there is another number of them, or one is below 1.
     """
-    listed = [int(value)] * rank if isinstance(value, int) else [int(item) for item in value]
+    listed = whole_numbers(value, what) if isinstance(value, list | tuple) else [whole_number(value, what)] * rank
     if len(listed) != rank or min(listed) < 1:
         raise RuleError(f"{what}={value} is not one positive number for each of {rank} space dims")
     return listed
@@ -165,9 +166,9 @@ def widths(padding: Padding, rank: int, surplus: Sequence[int]) -> list[tuple[in
             raise RuleError(f"padding={padding!r} is neither SAME nor VALID")
         totals = [max(0, total) if padding == "SAME" else 0 for total in surplus]
         return [(total // 2, total - total // 2) for total in totals]
-    if isinstance(padding, int):
-        return [(padding, padding)] * rank
-    flat = [int(width) for item in padding for width in (item if isinstance(item, list | tuple) else [item])]
+    listed = padding if isinstance(padding, list | tuple) else [padding] * rank
+    items = [width for item in listed for width in (item if isinstance(item, list | tuple) else [item])]
+    flat = whole_numbers(items, "padding")
     flat = flat[-2 * rank :] if len(flat) == 2 * (rank + 2) else flat
     if len(flat) not in (rank, 2 * rank) or min(flat) < 0:
         raise RuleError(f"padding={padding} does not give one or two widths for each of {rank} space dims")

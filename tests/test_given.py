@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ops import RuleError, rows
+from ops import RuleError, rows, rule_for
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "operand x of matmul has shape 4: give a tuple of whole numbers, as (4, 6)": ("matmul", (4, 6)),
@@ -44,12 +44,12 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "axis='x' names no dim of x": ("softmax", [(4, 6)], {"axis": "x"}),
     "sum with axis=1.5 does not fit x (4, 6): ": ("sum", [(4, 6)], {"axis": 1.5}),
     "stride=-1 is not one positive number": ("conv2d", [(1, 3, 8, 8), (4, 3, 3, 3)], {"stride": -1}),
-    "conv2d with stride=None does not fit x (1, 3, 8, 8), filter (4, 3, 3, 3): ": (
-        "conv2d",
-        [(1, 3, 8, 8), (4, 3, 3, 3)],
-        {"stride": None},
-    ),
-    "tile with repeat_times=-1 does not fit x (1, 6): ": ("tile", [(1, 6)], {"repeat_times": -1}),
+    "stride=None: give a whole number": ("conv2d", [(1, 3, 8, 8), (4, 3, 3, 3)], {"stride": None}),
+    "stride=[1.5, 1]: give a list of whole": ("conv2d", [(1, 3, 8, 8), (4, 3, 3, 3)], {"stride": [1.5, 1]}),
+    "padding=-1 does not give one or two widths": ("conv2d", [(1, 3, 8, 8), (4, 3, 3, 3)], {"padding": -1}),
+    "padding=[1.5, 1.5]: give a list of whole": ("conv2d", [(1, 3, 8, 8), (4, 3, 3, 3)], {"padding": 1.5}),
+    "repeat_times=-1: give a list of whole numbers": ("tile", [(1, 6)], {"repeat_times": -1}),
+    "shape=[1.5]: give a list of whole numbers": ("zeros", [], {"shape": [1.5]}),
 }
 
 
@@ -63,3 +63,8 @@ def test_what_cannot_be_is_refused(told: str) -> None:
 
 def test_a_shape_may_be_a_list() -> None:
     assert [row.results for row in rows("relu", [[4, 6]])] == [row.results for row in rows("relu", [(4, 6)])]
+
+
+def test_an_attribute_that_the_dtypes_do_not_fit_is_named() -> None:
+    with pytest.raises(RuleError, match=r"^unique with return_index='x' does not fit x float32: "):
+        rule_for("unique").infer_dtypes({"x": "float32"}, {"return_index": "x"}, 1)
