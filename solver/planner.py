@@ -140,7 +140,7 @@ def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
     found = Evaluation(asked, first)
     held = {tensor: layout for tensor, layout in first.held.items() if layout != found.made(tensor)}
-    nothing = {"bits": 0, "arrays": [], "tree": {"messages": {}}}
+    nothing = {"bits": 0, "arrays": [], "tree": {"unproved": True}}
     return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
 
 

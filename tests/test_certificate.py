@@ -341,6 +341,11 @@ def test_every_wish_keeps_bound_and_optimum_equal(graph: Any) -> None:
         assert certified_bound(found.problem, found.certificate) == found.cost_ps
 
 
+def test_a_tree_that_claims_nothing_proves_nothing() -> None:
+    for graph in HAND_MADE:
+        assert certified_bound(problem(graph(), CUBE), {**NOTHING, "tree": {"unproved": True}}) == 0
+
+
 # ---------------------------------------------------------------------------------------- certificates of another form
 
 LEAF = {"messages": {}}
@@ -367,6 +372,8 @@ WRONG: list[tuple[Any, str]] = [
     ({**NOTHING, "tree": None}, "a node of the tree is None"),
     ({**NOTHING, "tree": []}, "a node of the tree is []"),
     ({**NOTHING, "tree": {}}, "a leaf of the tree is {}"),
+    ({**NOTHING, "tree": {"unproved": False}}, "a leaf of the tree is {'unproved': False}"),
+    ({**NOTHING, "tree": {**SPLIT, "right": {"unproved": True}}}, "a leaf of the tree is {'unproved': True}"),
     ({**NOTHING, "tree": {"infeasible": False}}, "a leaf of the tree is {'infeasible': False}"),
     ({**NOTHING, "tree": {**LEAF, "more": 1}}, "a leaf of the tree is"),
     ({**NOTHING, "tree": {"messages": []}}, "the messages of a leaf name something that is no edge: []"),

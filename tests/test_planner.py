@@ -89,6 +89,7 @@ def test_ctrl_c_before_the_search_has_one_gives_the_plan_of_the_first_model(stag
 def first_plan(found: Plan) -> None:
     assert found.status == "feasible"
     assert found.bound_ps == 0
+    assert found.certificate == {"bits": 0, "arrays": [], "tree": {"unproved": True}}
     assert found.check().ok, found.check()
 
 
@@ -116,8 +117,8 @@ def test_many_mesh_axes_keep_the_time() -> None:
     begin = time.monotonic()
     found = plan(mlp(), Mesh({f"a{i}": 2 for i in range(7)}), timeout=1)
     assert time.monotonic() - begin < 6
-    assert found.status == "feasible"
-    assert found.cost_ps is not None
+    first_plan(found)
+    assert time.monotonic() - begin < 12
 
 
 @pytest.mark.parametrize(
