@@ -111,7 +111,8 @@ def test_names_that_look_like_those_of_buffers_do_no_harm() -> None:
 
 
 def test_a_program_in_words() -> None:
-    program = planned(biased_product(), FAST, pins={"p": "dp=R,tp=R", "p/x": "dp=S(0),tp=S(1)"}).program
+    pins = {"x": "dp=R,tp=R", "w": "dp=R,tp=R", "p": "dp=R,tp=R", "p/x": "dp=S(0),tp=S(1)"}
+    program = planned(biased_product(), FAST, pins=pins).program
     lines = str(program).splitlines()
     assert len(lines) == len(program.steps)
     assert "p = matmul(x for p/x, w for p/y)" in lines
