@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 import solver
 from ops import names, rule_for
-from solver import Graph, cli
+from solver import cli
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -30,18 +29,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return code, captured.out, captured.err
 
     return command
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A small network as JSON: two matmuls with a relu between them."""
-    graph = Graph("mlp")
-    x = graph.input("x", (32, 64))
-    hidden = graph.op("relu", graph.op("matmul", x, graph.parameter("up", (64, 128)), name="h"), name="a")
-    graph.output(graph.op("matmul", hidden, graph.parameter("down", (128, 16)), name="y"))
-    path = tmp_path / "mlp.json"
-    path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
-    return path
 
 
 MESH = ("--mesh", "dp=2,tp=4")

@@ -12,21 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from solver import Graph
-
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A small network as JSON: two matmuls with a relu between them."""
-    graph = Graph("mlp")
-    x = graph.input("x", (32, 64))
-    hidden = graph.op("relu", graph.op("matmul", x, graph.parameter("up", (64, 128)), name="h"), name="a")
-    graph.output(graph.op("matmul", hidden, graph.parameter("down", (128, 16)), name="y"))
-    path = tmp_path / "mlp.json"
-    path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
-    return path
 
 
 def test_a_plan_may_go_down_a_pipe(model: Path) -> None:

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from solver.search.arrays import State
 from solver.search.flat import SCALE_BITS, FlatNetwork
-from solver.search.kernels import State, closing, sweep
+from solver.search.kernels import closing, sweep
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network, arc_consistency
 
 MOST = 2**62

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.search.kernels import DEAD, FORBIDDEN, LIMIT, Flat
+from solver.search.arrays import Flat
+from solver.search.kernels import DEAD, FORBIDDEN, LIMIT
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network
 
 SCALE_BITS = 12

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from solver.search.arrays import Flat, State
 from solver.search.bound import Dual
 from solver.search.flat import FlatNetwork
-from solver.search.kernels import DEAD, FORBIDDEN, Flat, State, descend, prefer, read_in_order
+from solver.search.kernels import DEAD, FORBIDDEN, descend, prefer, read_in_order
 from solver.search.network import INF, BoolArray, Domains, IdArray, IntArray, arc_consistency
 
 WALKS = 30

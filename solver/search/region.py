@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from solver.search.arrays import Flat
 from solver.search.bound import Dual
 from solver.search.flat import FlatNetwork
 from solver.search.incumbent import Incumbent
-from solver.search.kernels import DEAD, Flat
+from solver.search.kernels import DEAD
 from solver.search.network import INF, Edge, IdArray, IntArray, Network, Variable
 from solver.search.split import tension
 

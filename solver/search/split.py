@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from solver.search.arrays import Flat, State
 from solver.search.bound import Dual
 from solver.search.incumbent import edge_prices
-from solver.search.kernels import DEAD, Flat, State, least_sums
+from solver.search.kernels import DEAD, least_sums
 from solver.search.network import IdArray, IntArray
 
 CANDIDATES = 8
