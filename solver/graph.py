@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any
 
 import networkx as nx
 from numpy.typing import NDArray
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from ops.bind import BoundRule
 from ops.notation import RuleError
 from ops.registry import rule_for
+from solver.graph_ties import check_gradient, check_tie
 from solver.graph_values import (
     GraphError,
     Node,
     OperandNames,
     Role,
-    Shape,
+    Signature,
     Tensor,
     Use,
     checked_array,
@@ -25,14 +27,12 @@ from solver.graph_values import (
     checked_name,
     checked_shape,
     flat,
-    frozen,
+    per_operand,
     plain,
+    signature_of,
 )
 
 __all__ = ["Graph", "GraphError", "Node", "Tensor", "Use", "flat"]
-
-Signature: TypeAlias = tuple[Any, ...]
-"""An op, the shapes and dtypes of its operands, and its attributes: equal ops share a rule."""
 
 
 class Graph:
@@ -64,6 +64,10 @@ class Graph:
         self.tensors: dict[str, Tensor] = {}
         self.nodes: dict[str, Node] = {}
         self.outputs: list[str] = []
+        self.ties: dict[str, str] = {}
+        """Follower -> leader."""
+        self.gradients: dict[str, str] = {}
+        """Final gradient -> its parameter."""
         self.notes: list[str] = []
         """What an importer changed on the way in, a sentence each."""
         self._signatures: dict[str, Signature] = {}
@@ -154,7 +158,7 @@ class Graph:
             raise GraphError(f"{node}: {error}") from error
         given = {key: plain(value, f"attribute {key} of {node}") for key, value in attrs.items()}
         node = replace(node, operands=self._operand_names(node, operands), attrs=given)
-        signature = self._signature(node)
+        signature = signature_of(node, self.tensors)
         bound, dtypes = self._infer(node, signature)
         made = self._results(node, bound, dtypes)
         self._signatures[name] = signature
@@ -174,6 +178,49 @@ class Graph:
             if tensor.name in self.outputs:
                 raise GraphError(f"{tensor.name!r} is an output of graph {self.name!r} already")
             self.outputs.append(tensor.name)
+
+    def tie(self, follower: Tensor, leader: Tensor) -> None:
+        """Let one tensor lie as another is stored (docs/semantics.md, section 2).
+
+        Parameters
+        ----------
+        follower : Tensor
+            An input, parameter or state: its storage is that of the leader. Or an output that an op makes, as a new
+            parameter or state: it is delivered in the storage layout of the leader.
+        leader : Tensor
+            An input, parameter or state of the same shape.
+
+        Raises
+        ------
+        GraphError
+            For tensors that cannot be tied, and a follower that has a leader already.
+
+        Examples
+        --------
+        >>> g = Graph()
+        >>> w, m = g.parameter("w", (4, 4)), g.state("m", (4, 4))
+        >>> new = g.op("add", w, m, name="new_w")
+        >>> g.output(new)
+        >>> g.tie(m, w)
+        >>> g.tie(new, w)
+        >>> g.ties
+        {'m': 'w', 'new_w': 'w'}
+        """
+        names = self._own(follower, "follower of a tie"), self._own(leader, "leader of a tie")
+        check_tie(self, *names)
+        self.ties[names[0]] = names[1]
+
+    def gradient(self, tensor: Tensor, of: Tensor) -> None:
+        """Mark a result as the final gradient of a parameter: its reshards pay their latency per bucket.
+
+        Raises
+        ------
+        GraphError
+            Where one is no result, the other no parameter, they differ in shape, or one has its match already.
+        """
+        names = self._own(tensor, "gradient"), self._own(of, "parameter of a gradient")
+        check_gradient(self, *names)
+        self.gradients[names[0]] = names[1]
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -282,26 +329,16 @@ class Graph:
             self._add_tensor(tensor)
             self.digraph.add_edge(key, ("tensor", tensor.name), key=tensor.slot, payload=tensor.slot)
 
-    def _signature(self, node: Node) -> Signature:
-        """Return all that an op's rule and results depend on."""
-
-        def fact(name: str) -> tuple[Shape, str]:
-            return self.tensors[name].shape, self.tensors[name].dtype
-
-        facts = tuple(
-            tuple(map(fact, names)) if isinstance(names, tuple) else names and fact(names) for names in node.operands
-        )
-        return node.op, facts, frozen(node.attrs)
-
     def _infer(self, node: Node, signature: Signature) -> tuple[BoundRule, tuple[str, ...]]:
         """Bind a new node without parts, and find the dtypes of its results."""
         if signature not in self._inferred:
             try:
                 bound = self._bind(node, {})
-                dtypes = rule_for(node.op).infer_dtypes(self._per_operand(node, _dtype), node.attrs, len(bound.results))
+                given = per_operand(node, self.tensors, attrgetter("dtype"))
+                dtypes = rule_for(node.op).infer_dtypes(given, node.attrs, len(bound.results))
             except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-                given = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
-                raise GraphError(f"{node} does not fit {given or 'no operands'}: {_told(error)}") from error
+                read = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
+                raise GraphError(f"{node} does not fit {read or 'no operands'}: {_told(error)}") from error
             self._inferred[signature] = bound, dtypes
         return self._inferred[signature]
 
@@ -317,18 +354,8 @@ class Graph:
         return tuple(made)
 
     def _bind(self, node: Node, factor_parts: Mapping[str, tuple[int, ...]]) -> BoundRule:
-        shapes, dtypes = self._per_operand(node, _shape), self._per_operand(node, _dtype)
+        shapes, dtypes = (per_operand(node, self.tensors, attrgetter(fact)) for fact in ("shape", "dtype"))
         return rule_for(node.op).bind(shapes, node.attrs, factor_parts, dtypes)
-
-    def _per_operand(self, node: Node, read: Callable[[Tensor], Any]) -> dict[str, Any]:
-        """Return a fact of each operand by its name: one, a list, or None, as the operand is."""
-        facts: dict[str, Any] = {}
-        for spec, names in zip(rule_for(node.op).operands, node.operands, strict=True):
-            if isinstance(names, tuple):
-                facts[spec.name] = [read(self.tensors[name]) for name in names]
-            else:
-                facts[spec.name] = None if names is None else read(self.tensors[names])
-        return facts
 
     def _operand_names(self, node: Node, operands: Sequence[Any]) -> tuple[OperandNames, ...]:
         specs = rule_for(node.op).operands
@@ -371,14 +398,6 @@ class Graph:
     def _check_free(self, name: str, where: str) -> None:
         if name in self.tensors:
             raise GraphError(f"{where}: graph {self.name!r} has a tensor {name!r} already; choose another name")
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return tensor.shape
-
-
-def _dtype(tensor: Tensor) -> str:
-    return tensor.dtype
 
 
 def _told(error: Exception) -> str:

@@ -44,7 +44,8 @@ def write(graph: Graph) -> dict[str, Any]:
             }
             items.append({**item, "module": node.module} if node.module else item)
     data = {"format": FORMAT, "version": VERSION, "name": graph.name, "items": items, "outputs": list(graph.outputs)}
-    return {**data, "notes": list(graph.notes)} if graph.notes else data
+    more = {"ties": dict(graph.ties), "gradients": dict(graph.gradients), "notes": list(graph.notes)}
+    return data | {key: value for key, value in more.items() if value}
 
 
 def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
@@ -69,6 +70,12 @@ def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
         if name not in graph.tensors:
             raise GraphError(f"output {name!r} of graph {graph.name!r} is no tensor of it")
         graph.output(graph.tensors[name])
+    for kind, add in (("ties", graph.tie), ("gradients", graph.gradient)):
+        for pair in _field({kind: {}, **data}, kind, dict, "the graph").items():
+            for name in pair:
+                if not isinstance(name, str) or name not in graph.tensors:
+                    raise GraphError(f"{kind} of graph {graph.name!r} name {name!r}, which is no tensor of it")
+            add(*(graph.tensors[name] for name in pair))
     graph.notes += _field({"notes": [], **data}, "notes", list, "the graph")
     return graph
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ops.registry import rule_for
+
 Shape: TypeAlias = tuple[int, ...]
 Role: TypeAlias = Literal["input", "parameter", "state", "constant", "result"]
 OperandNames: TypeAlias = str | tuple[str, ...] | None
 """The tensors of one operand of an op: a name, names (variadic), or None (absent)."""
+Signature: TypeAlias = tuple[Any, ...]
+"""An op, the shapes and dtypes of its operands, and its attributes: equal ops share a rule."""
 
 ITEMSIZE: Mapping[str, int] = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -135,6 +139,29 @@ def flat(operands: Sequence[OperandNames]) -> list[str | None]:
     ['a', 'b', None, 'c']
     """
     return [name for names in operands for name in (names if isinstance(names, tuple) else (names,))]
+
+
+def per_operand(node: Node, tensors: Mapping[str, Tensor], read: Callable[[Tensor], Any]) -> dict[str, Any]:
+    """Return a fact of each operand of an op by its name: one, a list, or None, as the operand is."""
+    facts: dict[str, Any] = {}
+    for spec, names in zip(rule_for(node.op).operands, node.operands, strict=True):
+        if isinstance(names, tuple):
+            facts[spec.name] = [read(tensors[name]) for name in names]
+        else:
+            facts[spec.name] = None if names is None else read(tensors[names])
+    return facts
+
+
+def signature_of(node: Node, tensors: Mapping[str, Tensor]) -> Signature:
+    """Return all that an op's rule and results depend on."""
+
+    def fact(name: str) -> tuple[Shape, str]:
+        return tensors[name].shape, tensors[name].dtype
+
+    facts = tuple(
+        tuple(map(fact, names)) if isinstance(names, tuple) else names and fact(names) for names in node.operands
+    )
+    return node.op, facts, frozen(node.attrs)
 
 
 def frozen(value: Any) -> Any:

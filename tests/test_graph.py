@@ -281,6 +281,87 @@ def test_a_mistake_is_refused_in_one_sentence_and_changes_nothing(build: Any, te
     assert g.to_json() == before
 
 
+def step() -> Graph:
+    """A parameter, its state, and an update that makes both anew."""
+    g = Graph("step")
+    w, m, x = g.parameter("w", (4, 6)), g.state("m", (4, 6)), g.input("x", (6, 4))
+    grad = g.op("transpose", x, perm=(1, 0), name="grad")
+    new_m = g.op("add", m, grad, name="new_m")
+    g.output(new_m, g.op("subtract", w, new_m, name="new_w"))
+    g.constant("k", np.ones((4, 6), np.float32))
+    g.state("other", (6,))
+    return g
+
+
+def test_ties_and_gradients_are_kept_by_name() -> None:
+    g = step()
+    t = g.tensors
+    g.tie(t["new_m"], t["m"])
+    g.tie(t["m"], t["w"])
+    g.tie(t["new_w"], t["w"])
+    g.gradient(t["grad"], of=t["w"])
+    assert g.ties == {"new_m": "m", "m": "w", "new_w": "w"}
+    assert g.gradients == {"grad": "w"}
+
+
+TIE_REFUSALS = [
+    ("tie", "new_w", "new_m", "'new_m' is a result, and a leader is an input, parameter or state, whose storage"),
+    ("tie", "m", "k", "'k' is a constant, and a leader is an input, parameter or state, whose storage"),
+    ("tie", "m", "x", "m float32[4, 6] and x float32[6, 4] differ in shape, and tied tensors agree"),
+    ("tie", "k", "w", "'k' is a constant, which every device stores whole; leave the tie out"),
+    (
+        "tie",
+        "grad",
+        "w",
+        (
+            "'grad' is neither an input, parameter or state nor an output of graph 'step'; "
+            "call output(grad) first, or tie what leaves the graph"
+        ),
+    ),
+    ("tie", "m", "m", "the ties would go round in a circle, 'm' -> 'm'; leave one of them out"),
+    ("gradient", "x", "w", "'x' is no result: a gradient is what an op makes"),
+    ("gradient", "grad", "m", "'m' is a state; mark gradients of parameters only, since these are what a step reduces"),
+    ("gradient", "new_w", "w2", "new_w float32[4, 6] and w2 float32[4, 4] differ in shape"),
+]
+
+
+@pytest.mark.parametrize(("kind", "one", "other", "text"), TIE_REFUSALS)
+def test_what_cannot_be_tied_is_refused(kind: str, one: str, other: str, text: str) -> None:
+    g = step()
+    g.parameter("w2", (4, 4))
+    word = "tie of" if kind == "tie" else "gradient"
+    with pytest.raises(GraphError) as caught:
+        getattr(g, kind)(g.tensors[one], g.tensors[other])
+    assert str(caught.value).startswith(f"{word} {one!r} {'to' if kind == 'tie' else 'of'} {other!r}: {text}")
+    assert (g.ties, g.gradients) == ({}, {})
+
+
+def test_a_second_tie_or_gradient_is_refused() -> None:
+    g = step()
+    t = g.tensors
+    v = g.parameter("v", (4, 6))
+    g.tie(t["m"], t["w"])
+    g.tie(t["w"], v)
+    g.gradient(t["grad"], of=v)
+    for add, text in [
+        (lambda: g.tie(t["m"], v), "tie of 'm' to 'v': 'm' is tied to 'w' already, and follows only one"),
+        (lambda: g.tie(v, t["m"]), "tie of 'v' to 'm': the ties would go round in a circle, 'v' -> 'm' -> 'w' -> 'v'"),
+        (lambda: g.gradient(t["grad"], of=t["w"]), "gradient 'grad' of 'w': 'grad' is the gradient of 'v' already"),
+        (
+            lambda: g.gradient(t["new_m"], of=v),
+            (
+                "gradient 'new_m' of 'v': 'v' has the gradient 'grad' already; "
+                "where it is used in several places, add their gradients first"
+            ),
+        ),
+        (lambda: g.tie(OTHER, v), "follower of a tie is 'x' of another graph"),
+        (lambda: g.tie(t["new_w"], "w"), "leader of a tie is 'w': make a tensor with input"),
+    ]:
+        with pytest.raises(GraphError) as caught:
+            add()
+        assert str(caught.value).startswith(text)
+
+
 def test_every_dtype_has_a_size() -> None:
     for dtype, size in ITEMSIZE.items():
         if not dtype.startswith(("bfloat", "float8")):

@@ -36,7 +36,11 @@ def rich() -> Graph:
     joined = g.op("concat", [c, s], axis=0, module="m")
     halves = g.op("split", joined, num_or_sections=2, axis=0, name="halves")
     g.op("layer_norm", x, None, g.parameter("bias", (6,)), begin_norm_axis=1, epsilon=1e-5)
-    g.output(halves[1], late, x)
+    step = g.op("add", g.parameter("w", (2, 2)), s, name="step")
+    g.output(halves[1], late, x, step)
+    g.tie(step, s)
+    g.tie(s, g.tensors["w"])
+    g.gradient(halves[0], g.tensors["w"])
     return g
 
 
@@ -44,6 +48,7 @@ def same(one: Graph, other: Graph) -> None:
     assert other.to_json() == one.to_json()
     assert list(other.tensors) == list(one.tensors)
     assert list(other.nodes) == list(one.nodes)
+    assert (other.ties, other.gradients) == (one.ties, one.gradients)
     assert list(other.digraph.edges(keys=True)) == list(one.digraph.edges(keys=True))
     for name, tensor in one.tensors.items():
         copy = other.tensors[name]
@@ -103,6 +108,10 @@ JSON_REFUSALS = [
     ("op 'y' is written with results ['z'], but makes ['y']", edited(lambda d: d["items"][2].update(results=["z"]))),
     ("output 'z' of graph 'mlp' is no tensor of it", edited(lambda d: d.update(outputs=["z"]))),
     ("op 'y' (matmull) in module 'layers.0': unknown op", edited(lambda d: d["items"][2].update(op="matmull"))),
+    ("ties of graph 'mlp' name 'z', which is no tensor of it", edited(lambda d: d.update(ties={"z": "w"}))),
+    ("gradients of graph 'mlp' name 3, which is no", edited(lambda d: d.update(gradients={"y": 3}))),
+    ("tie of 'x' to 'w': x float32[32, 64] and w float32[64, 16]", edited(lambda d: d.update(ties={"x": "w"}))),
+    ("the graph must have 'ties' (dict) and has []", edited(lambda d: d.update(ties=[]))),
     ("the graph must have 'items' (list) and has nothing", edited(lambda d: d.pop("items"))),
     ("op 'y' must have 'attrs' (dict) and has []", edited(lambda d: d["items"][2].update(attrs=[]))),
     ("op 'y' has operand 3: write a tensor's name", edited(lambda d: d["items"][2].update(operands=[3, "w"]))),
