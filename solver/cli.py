@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 REFUSED, BAD_INPUT, INFEASIBLE, NO_PLAN, BUG = 1, 2, 3, 4, 70
 """Exit codes beside 0; a bug has one of its own, so that no script takes a crash for a refused plan."""
+QUIET = 5.0
+"""Seconds between two lines that tell of progress where there is no terminal."""
 OUTCOMES = {"optimal": 0, "feasible": 0, "infeasible": INFEASIBLE, "unknown": NO_PLAN}
 
 
@@ -75,15 +78,31 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def stage(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what goes on and for how long; gives a function that says how far it is."""
+    """Show what goes on and for how long; gives a function that says how far it is.
+
+    Where stderr is no terminal a line is written there now and then, but none by what ends soon.
+    """
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield lambda state: None
+        yield _now_and_then(what)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda state: progress.update(task, description=f"{what}: {state}")
+
+
+def _now_and_then(what: str) -> Callable[[str], None]:
+    begin = last = time.monotonic()
+
+    def tell(state: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= QUIET:
+            last = now
+            say(f"{what}, {now - begin:.0f} s: {state}", err=True)
+
+    return tell
 
 
 @contextlib.contextmanager
@@ -137,6 +156,7 @@ def command(context: click.Context) -> int:
 @command.command("plan")
 @model_options
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the plan with its certificate.")
+@click.option("--full", is_flag=True, help="Print every op, reshard and note, not the dearest only.")
 @click.option("--verify", is_flag=True, help="Check the proof without the solver; run the plan on simulated devices.")
 def plan_command(
     model: Path,
@@ -145,6 +165,7 @@ def plan_command(
     dims: dict[str, int],
     shapes: dict[str, tuple[int, ...]],
     output: Path | None,
+    full: bool,
     verify: bool,
     **wishes: Any,
 ) -> int:
@@ -165,7 +186,7 @@ def plan_command(
     try:
         unwritten = keep(found, output) if output is not None else ""
     finally:
-        say(str(found))
+        say(found.text(whole=full))
     if unwritten:
         return complain(unwritten, code)
     if output is not None:

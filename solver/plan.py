@@ -294,10 +294,18 @@ class Plan:
 
         return loads(text)
 
-    def __str__(self) -> str:
+    def text(self, *, whole: bool = False) -> str:
+        """Return the plan as text; with `whole` every op, reshard and remark, none left out of its table."""
         from solver.report.text import plan_text
 
-        return plan_text(self)
+        return plan_text(self, whole=whole)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        cost = "" if self.cost is None else f", {self.cost:.4g} s"
+        return f"Plan({self.problem.graph.name!r}: {self.status}{cost})"
 
     # ------------------------------------------------------------------------------------------------------ the parts
 

@@ -190,11 +190,12 @@ def test_every_outcome_has_its_exit_code(
         def __init__(self) -> None:
             self.status = status
 
-        def __str__(self) -> str:
-            return f"the plan is {status}"
+        def text(self, *, whole: bool) -> str:
+            return f"the plan is {status}{', whole' * whole}"
 
     monkeypatch.setattr(solver, "plan", lambda *_, **__: Found())
     assert run("plan", model, *MESH) == (code, f"the plan is {status}\n", "")
+    assert run("plan", model, *MESH, "--full") == (code, f"the plan is {status}, whole\n", "")
 
 
 @pytest.mark.parametrize(("checked", "ran", "code"), [(True, True, 0), (False, True, 1), (True, False, 1)])
@@ -203,6 +204,7 @@ def test_verify_refuses_what_does_not_hold(
 ) -> None:
     found = SimpleNamespace(
         status="optimal",
+        text=lambda whole: "a plan",
         problem=SimpleNamespace(mesh=solver.Mesh({"dp": 2})),
         check=lambda: SimpleNamespace(ok=checked),
         simulate=lambda seed: SimpleNamespace(ok=ran),
@@ -303,7 +305,7 @@ def test_a_full_disk_is_named(run: Run, model: Path) -> None:
 def test_no_plan_does_not_replace_a_file(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = SimpleNamespace(status="unknown", to_json=lambda: "no plan")
+    found = SimpleNamespace(status="unknown", text=lambda whole: "none", to_json=lambda: "no plan")
     monkeypatch.setattr(solver, "plan", lambda *_, **__: found)
     out = tmp_path / "plan.json"
     assert run("plan", model, *MESH, "--json", out)[0] == 4
@@ -320,7 +322,11 @@ def test_without_arguments_the_help_is_shown(run: Run) -> None:
     assert complaint.startswith("Usage: shardproof")
 
 
-def test_no_progress_where_nobody_looks(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    with cli.stage("working"):
-        pass
+def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with cli.stage("working") as tell:
+        tell("soon over")
     assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(cli, "QUIET", 0.0)
+    with cli.stage("working") as tell:
+        tell("half of it")
+    assert capsys.readouterr() == ("", "working, 0 s: half of it\n")

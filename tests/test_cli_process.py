@@ -59,7 +59,8 @@ def plan(*_, progress, **__):
     done = SimpleNamespace(ok=True)
     mesh = solver.Mesh({{"dp": 2}})
     return SimpleNamespace(
-        status="feasible", problem=SimpleNamespace(mesh=mesh), check=lambda: done, simulate=lambda seed: done
+        status="feasible", problem=SimpleNamespace(mesh=mesh),
+        text=lambda whole: "a plan", check=lambda: done, simulate=lambda seed: done,
     )
 
 solver.plan = plan

@@ -113,3 +113,26 @@ def test_a_mesh_axis_that_cuts_nothing_is_told() -> None:
     graph = Graph("odd")
     graph.output(graph.op("relu", graph.input("x", (8, 4)), name="y"))
     assert "tp=3 cuts nothing: 3 divides no dim" in str(good(plan(graph, Mesh({"dp": 2, "tp": 3}))))
+
+
+def test_what_an_axis_leaves_uncut_is_told() -> None:
+    graph = Graph("one cut, one not")
+    x = graph.input("x", (8, 3))
+    graph.output(graph.op("softmax", x, axis=0, name="whole"), graph.op("relu", graph.input("y", (3, 8)), name="cut"))
+    told = str(good(plan(graph, Mesh({"tp": 8}))))
+    assert "tp=8 leaves 1 op uncut" in told
+    assert told.rstrip().endswith("of compute on every device: 'whole'")
+
+
+def test_the_whole_text_leaves_nothing_out() -> None:
+    graph = Graph("many")
+    x = graph.input("x", (8, 8))
+    for k in range(30):
+        x = graph.op("relu", graph.op("matmul", x, graph.parameter(f"w{k}", (8, 8))), name=f"act{k}")
+    graph.output(x)
+    found = good(plan(graph, Mesh({"tp": 2})))
+    assert "the 12 ops that compute longest, of 60" in str(found)
+    assert "of 60" not in found.text(whole=True)
+    assert all(f"  act{k} " in found.text(whole=True) for k in range(30))
+    assert all(f"w{k}" in found.text(whole=True) for k in range(30))
+    assert repr(found).startswith("Plan('many': optimal, ")

@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ops.placement import Replicate
+from solver.report.words import duration
 
 if TYPE_CHECKING:
     from solver.plan import Plan
 
 MOST = 5
-"""Remarks of one kind; what is left out is counted."""
+"""Remarks of one kind, unless more are asked for; what is left out is counted."""
 
 
-def remarks(plan: Plan) -> list[str]:
+def remarks(plan: Plan, most: int = MOST) -> list[str]:
     """Return the remarks on a plan, a line each.
 
     Parameters
     ----------
     plan : Plan
         With a choice.
+    most : int, optional
+        Remarks of one kind.
 
     Returns
     -------
@@ -32,15 +35,16 @@ def remarks(plan: Plan) -> list[str]:
         plan.problem.graph.notes,
         unused,
         list(_idle_axes(plan)),
+        list(_uncut_compute(plan)),
         list(_unread_copies(plan)),
     )
-    return [line for kind in kinds for line in _told(kind)]
+    return [line for kind in kinds for line in _told(kind, most)]
 
 
-def _told(kind: list[str]) -> Iterator[str]:
-    yield from (f"  note: {line}" for line in kind[:MOST])
-    if len(kind) > MOST:
-        yield f"  note: and {len(kind) - MOST} more like it"
+def _told(kind: list[str], most: int) -> Iterator[str]:
+    yield from (f"  note: {line}" for line in kind[:most])
+    if len(kind) > most:
+        yield f"  note: and {len(kind) - most} more like it"
 
 
 def _idle_axes(plan: Plan) -> Iterator[str]:
@@ -53,6 +57,23 @@ def _idle_axes(plan: Plan) -> Iterator[str]:
             divides = any(n % size == 0 for tensor in graph.tensors.values() for n in tensor.shape)
             why = "its devices all do the same" if divides else f"{size} divides no dim of any tensor"
             yield f"{axis}={size} cuts nothing: {why}"
+
+
+def _uncut_compute(plan: Plan) -> Iterator[str]:
+    """Say per mesh axis how much of the compute it does not cut, where it cuts anything."""
+    found, mesh = plan.evaluation, plan.problem.mesh
+    times = {node: found.compute(node) for node in plan.problem.graph.nodes}
+    total = sum(times.values())
+    for index, (axis, size) in enumerate(zip(mesh.axes, mesh.sizes, strict=True)):
+        whole = {node: time for node, time in times.items() if time and not found.rows(node)[index].cut}
+        if size == 1 or not whole or all(not found.rows(node)[index].cut for node in times):
+            continue
+        dearest = max(whole, key=lambda node: whole[node])
+        yield (
+            f"{axis}={size} leaves {len(whole)} op{'s' * (len(whole) > 1)} uncut, which take "
+            f"{duration(sum(whole.values()))} of the {duration(total)} of compute on every device"
+            + (f"; the longest is {dearest!r}, {duration(whole[dearest])}" if len(whole) > 1 else f": {dearest!r}")
+        )
 
 
 def _unread_copies(plan: Plan) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -13,21 +15,24 @@ from rich.text import Text
 
 from ops.placement import layout_text
 from solver.report.remarks import remarks
+from solver.report.words import duration, printable, size
 
 if TYPE_CHECKING:
     from solver.plan import Plan
 
 MOST_ROWS = 12
-"""Rows of the longer tables; what is left out is counted."""
+"""Rows of the longer tables, unless the whole is asked for; what is left out is counted."""
 WIDTH = 110
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: Plan, *, whole: bool = False) -> str:
     """Return a plan as text.
 
     Parameters
     ----------
     plan : Plan
+    whole : bool, optional
+        Whether to leave nothing out: every source, every op, every reshard that has a price, every remark.
 
     Returns
     -------
@@ -38,7 +43,9 @@ def plan_text(plan: Plan) -> str:
     if plan.explanation is not None:
         lines.append(plan.explanation.story)
     if plan.choice is not None:
-        lines += [totals(plan), stored(plan), rendered(_op_table(plan)), _reshards(plan), *remarks(plan)]
+        most = sys.maxsize if whole else MOST_ROWS
+        lines += [totals(plan), stored(plan, most), rendered(_op_table(plan, most)), _reshards(plan, most)]
+        lines += remarks(plan, sys.maxsize) if whole else remarks(plan)
     return "\n".join(line for line in lines if line)
 
 
@@ -46,7 +53,8 @@ def headline(plan: Plan) -> str:
     """Return the verdict in one line."""
     graph, mesh = plan.problem.graph, plan.problem.mesh
     axes = ", ".join(f"{axis}={size}" for axis, size in zip(mesh.axes, mesh.sizes, strict=True))
-    asked = f"{printable(graph.name)}: {len(graph.nodes)} ops on {axes} ({mesh.hardware.name})"
+    ops = f"{len(graph.nodes)} op{'s' * (len(graph.nodes) != 1)}"
+    asked = f"{printable(graph.name)}: {ops} on {axes} ({mesh.hardware.name})"
     verdict = {
         "optimal": "optimal",
         "feasible": f"feasible, gap {plan.gap or 0:.2%}",
@@ -80,27 +88,33 @@ def totals(plan: Plan) -> str:
     )
 
 
-def stored(plan: Plan) -> str:
-    """Return how the sources are stored, those alike told together."""
+def stored(plan: Plan, most: int) -> str:
+    """Return how the sources are stored, those alike told together where they are many."""
     alike: dict[tuple[str, str], list[str]] = {}
     for tensor in plan.problem.graph.tensors.values():
         if tensor.producer is None and tensor.role != "constant":
             layout = layout_text(plan.evaluation.made(tensor.name))
             alike.setdefault((tensor.role, layout), []).append(tensor.name)
     told = [
-        f"{layout} {role} {printable(names[0])}" if len(names) == 1 else f"{layout} {len(names)} {role}s"
+        f"{layout} {role} {printable(names[0])}" if len(names) == 1 else f"{layout} {_counted(role, names, most)}"
         for (role, layout), names in alike.items()
     ]
-    more = [f"and {len(told) - MOST_ROWS} more layouts"] if len(told) > MOST_ROWS else []
-    return "  stored  " + "; ".join([*told[:MOST_ROWS], *more]) if told else ""
+    more = [f"and {len(told) - most} more layouts"] if len(told) > most else []
+    return "  stored  " + "; ".join([*told[:most], *more]) if told else ""
 
 
-def _op_table(plan: Plan) -> Table:
+def _counted(role: str, names: Sequence[str], most: int) -> str:
+    """Return how many sources there are, and their names where everything is told."""
+    named = f" {', '.join(map(printable, names))}" if most == sys.maxsize else ""
+    return f"{len(names)} {role}s{named}"
+
+
+def _op_table(plan: Plan, most: int) -> Table:
     found, graph = plan.evaluation, plan.problem.graph
     shown = Table("op", "kind", "result", "made", "compute", box=box.SIMPLE_HEAD, title=None)
     shown.columns[-1].justify = "right"
     dearest = sorted(graph.nodes.values(), key=lambda node: -found.compute(node.name))
-    listed = {node.name for node in dearest[:MOST_ROWS]}
+    listed = {node.name for node in dearest[:most]}
     for node in graph.nodes.values():
         if node.name in listed:
             first = node.results[0]
@@ -113,21 +127,21 @@ def _op_table(plan: Plan) -> Table:
     return shown
 
 
-def _reshards(plan: Plan) -> str:
+def _reshards(plan: Plan, most: int) -> str:
     dear = sorted((r for r in plan.reshards if r.time), key=lambda reshard: -reshard.time)
     if not dear:
         return "  nothing is resharded at a price"
     shown = Table("reshard", "from", "to", "moves", "sent", "time", box=box.SIMPLE_HEAD)
     for column in shown.columns[-2:]:
         column.justify = "right"
-    for reshard in dear[:MOST_ROWS]:
+    for reshard in dear[:most]:
         moves = ", ".join(f"{m.kind}[{','.join(plan.problem.mesh.axes[a] for a in m.axes)}]" for m in reshard.moves)
         shown.add_row(
             Text(printable(reshard.tensor)), Text(layout_text(reshard.source)), Text(layout_text(reshard.target)),
             Text(moves), size(reshard.bytes), duration(reshard.time),
         )  # fmt: skip
-    if len(dear) > MOST_ROWS:
-        shown.caption = f"the {MOST_ROWS} dearest reshards, of {len(dear)}"
+    if len(dear) > most:
+        shown.caption = f"the {most} dearest reshards, of {len(dear)}"
     return rendered(shown)
 
 
@@ -136,42 +150,3 @@ def rendered(shown: RenderableType) -> str:
     drawn = io.StringIO()  # a console of its own file: rich would touch stdout, which may be closed or full
     Console(file=drawn, width=WIDTH, color_system=None, force_terminal=False).print(shown)
     return "\n".join(line.rstrip() for line in drawn.getvalue().splitlines() if line.strip())
-
-
-def printable(name: str) -> str:
-    r"""Return a name with what cannot be printed in a line written as an escape.
-
-    Examples
-    --------
-    >>> printable("new" + chr(10) + "line")
-    'new\\nline'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-
-
-def duration(picoseconds: int) -> str:
-    """Return a time in the unit that reads best.
-
-    Examples
-    --------
-    >>> duration(1_234_500_000), duration(7_000)
-    ('1.234 ms', '7 ns')
-    """
-    for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
-        if picoseconds >= factor:
-            return f"{picoseconds / factor:.4g} {unit}"
-    return f"{picoseconds} ps"
-
-
-def size(count: int) -> str:
-    """Return bytes in the unit that reads best (1 GB = 10^9).
-
-    Examples
-    --------
-    >>> size(3_145_728), size(12)
-    ('3.146 MB', '12 B')
-    """
-    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.4g} {unit}"
-    return f"{count} B"
