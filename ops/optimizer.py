@@ -1,7 +1,8 @@
 """Updates of parameters: element by element, but for the norms of lamb, over which its kernel reduces.
 
 Results are the parameter and the state after the step, in Paddle's order. The state of a parameter lies as it does;
-learning rate and the powers of the betas are one number each. Gradients that are squared must not be partial.
+learning rate and the powers of the betas are one number each. A gradient is final when an update reads it, never
+partial, also where the update is linear in it and a partial parameter could be reduced after the step instead.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ def _sgd(param: Array, learning_rate: Array, grad: Array) -> Array:
 op(
     "sgd",
     "param[a*], learning_rate[1], grad[a*] -> param_out[a*]",
-    linear="param + learning_rate*grad",
     kernel=_sgd,
     dtype=_like("param"),
     flops=_flops(2),
@@ -80,10 +80,7 @@ def momentum(regularization_method: str = "") -> Rule:
     """A step along a running sum of gradients."""
     if regularization_method not in ("", "l2_decay"):
         raise RuleError(f"momentum has no regularization_method {regularization_method!r}: choose '' or l2_decay")
-    return rule(
-        "param[a*], grad[a*], velocity[a*], learning_rate[1] -> param_out[a*], velocity_out[a*]",
-        linear="param + grad + velocity",
-    )
+    return rule("param[a*], grad[a*], velocity[a*], learning_rate[1] -> param_out[a*], velocity_out[a*]")
 
 
 # ---------------------------------------------------------------------------------------------------- adam, adamw, lamb

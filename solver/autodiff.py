@@ -92,7 +92,7 @@ def free_name(graph: Graph, name: str) -> str:
     return tried
 
 
-# ----------------------------------------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------------------------------------- what is asked for
 
 
 def _loss(graph: Graph, loss: Tensor | str | None) -> Tensor:
@@ -150,7 +150,7 @@ def _is_flat(op: str, operand: str) -> bool:
     return operand in FLAT.get(op, "").split()
 
 
-# ------------------------------------------------------------------------------------------------------ the backward pass
+# ---------------------------------------------------------------------------------------------------- the backward pass
 
 
 class _Backward:
@@ -217,10 +217,10 @@ class _Backward:
         """Return the whole gradient of a tensor, the sum of its terms; None where there is none."""
         terms = self.terms.get(name, [])
         if len(terms) > 1:
-            operands = terms if len(terms) == 2 else [terms]
-            op = "add" if len(terms) == 2 else "add_n"
-            terms = [self.graph.op(op, *operands, name=free_name(self.graph, f"{name}.grad"), module=self._module(name))]
-            self.terms[name] = terms
+            where = {"name": free_name(self.graph, f"{name}.grad"), "module": self._module(name)}
+            two = len(terms) == 2
+            total = self.graph.op("add", *terms, **where) if two else self.graph.op("add_n", terms, **where)
+            terms = self.terms[name] = [total]
         return terms[0] if terms else None
 
     def _module(self, tensor: str) -> str:

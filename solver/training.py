@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ops.registry import rule_for
-from solver.autodiff import add_gradients, floating, free_name
+from solver.autodiff import add_gradients, free_name
 from solver.graph import Graph, GraphError, Tensor
 from solver.graph_copy import copy_of
 

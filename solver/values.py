@@ -37,8 +37,8 @@ def random_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
     -------
     dict
         Name -> array. Floating tensors are normal, in float64, those of two dims and more divided by the root of their
-        fan-in, so that no activation runs away; what an op needs positive is positive; an integer tensor that is
-        read as an index stays below what it indexes.
+        fan-in, so that no activation runs away; what an op needs positive, or between 0 and 1, is so; an integer tensor
+        that is read as an index stays below what it indexes.
     """
     values: dict[str, Array] = {}
     for index, tensor in enumerate(t for t in graph.tensors.values() if t.producer is None):
@@ -111,6 +111,8 @@ def _drawn(tensor: Tensor, domains: list[int | str], rng: np.random.Generator) -
     if not _floating(tensor.dtype):
         below = min((size for size in domains if isinstance(size, int)), default=_ANY_INDEX)
         return rng.integers(0, below, tensor.shape).astype(tensor.dtype)
+    if "unit" in domains:
+        return rng.uniform(0.1, 0.9, tensor.shape)
     drawn = rng.standard_normal(tensor.shape)
     if "positive" in domains:
         return np.abs(drawn) + 0.5
@@ -128,8 +130,8 @@ def _domains(graph: Graph, tensor: str) -> list[int | str]:
         for use in graph.uses(name):
             node = graph.nodes[use.op]
             wanted = rule_for(node.op).domain.get(use.operand.split(".")[0])
-            if wanted == "positive":
-                found += ["positive"] if name == tensor else []
+            if wanted in ("positive", "unit"):
+                found += [wanted] if name == tensor else []
             elif wanted is not None:
                 found.append(_size(graph, node, wanted))
             elif not _floating(graph.tensors[name].dtype):
@@ -216,9 +218,9 @@ def _in_double(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _alone(steps: Generator[tuple[Array, str], Array, Any]) -> Any:
     """Drive a kernel that asks for reductions: on one device each gives back what was handed over."""
-    asked = next(steps)
+    reduced: Array | None = None
     while True:
         try:
-            asked = steps.send(asked[0])
+            reduced = steps.send(reduced)[0]  # type: ignore[arg-type]
         except StopIteration as end:
             return end.value

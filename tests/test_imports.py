@@ -27,6 +27,8 @@ FLOW = (
         "solver.chains",
         "solver.parts",
         "solver.importers",
+        "solver.autodiff",
+        "solver.training",
     ),
     ("solver.problem", "solver.choice"),
     ("solver.constraints",),

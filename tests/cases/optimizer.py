@@ -15,23 +15,18 @@ _ADAM = {
     "beta2_pow": (1,),
 }
 
-_ONE_NUMBER = "a learning rate is one number, which nothing makes in terms"
-_IN_TERMS = {
-    "* P(???) -> *": _ONE_NUMBER,
-    "P(avg) R R R -> P(avg) R": "velocity may be read as P(avg); a linear form speaks of all results alike",
-}
-_NO_DECAY = {"* P(sum) R R R R -> *": _ONE_NUMBER}
+_FINAL = {"*P(* -> *": "a gradient is final when an update reads it, and no parameter or state is partial"}
 
 CASES = [
-    Case("sgd", _SGD),
-    Case("momentum", _MOMENTUM, missing=_IN_TERMS),
-    Case("momentum", _MOMENTUM, {"use_nesterov": True, "mu": 0.5, "rescale_grad": 0.25}, _IN_TERMS),
-    Case("momentum", _MOMENTUM, {"regularization_method": "l2_decay", "regularization_coeff": 0.1}, _IN_TERMS),
-    Case("adam", _ADAM, missing=_NO_DECAY),
-    Case("adam", _ADAM, {"beta1": 0.5, "epsilon": 0.1}, _NO_DECAY),
+    Case("sgd", _SGD, missing=_FINAL),
+    Case("momentum", _MOMENTUM, missing=_FINAL),
+    Case("momentum", _MOMENTUM, {"use_nesterov": True, "mu": 0.5, "rescale_grad": 0.25}, _FINAL),
+    Case("momentum", _MOMENTUM, {"regularization_method": "l2_decay", "regularization_coeff": 0.1}, _FINAL),
+    Case("adam", _ADAM, missing=_FINAL),
+    Case("adam", _ADAM, {"beta1": 0.5, "epsilon": 0.1}, _FINAL),
     Case("adamw", _ADAM, {"coeff": 0.1, "lr_ratio": 0.5}),
-    Case("adamw", _ADAM, {"with_decay": False}, _NO_DECAY),
+    Case("adamw", _ADAM, {"with_decay": False}, _FINAL),
     Case("lamb", _ADAM),
     Case("lamb", _ADAM, {"weight_decay": 0.0, "always_adapt": True}),
-    Case("lamb", _ADAM, {"weight_decay": 0.0}, _NO_DECAY),
+    Case("lamb", _ADAM, {"weight_decay": 0.0}, _FINAL),
 ]

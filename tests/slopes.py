@@ -1,0 +1,70 @@
+"""What gradients are held against: central differences of the loss, in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from solver.graph import Graph
+from solver.graph_copy import copy_of
+from solver.values import random_values, run_whole
+
+Array = np.ndarray[Any, Any]
+STEP = 1e-6
+
+
+class Slopes:
+    """A forward graph with its gradients, on seeded values.
+
+    Parameters
+    ----------
+    forward, step : Graph
+        The second with the gradients of the first as outputs.
+    loss : str
+        Its gradient is one, or the source ``loss.grad`` of the step.
+    values : mapping, optional
+        Values of sources beside the seeded ones.
+    """
+
+    def __init__(
+        self, forward: Graph, step: Graph, loss: str, values: Mapping[str, Array] | None = None, seed: int = 0
+    ) -> None:
+        self.forward = copy_of(forward, outputs=[loss])
+        self.loss = loss
+        self.values = random_values(step, seed) | dict(values or {})
+        self.seed = self.values[f"{loss}.grad"]
+        made = run_whole(step, self.values)
+        self.grads = {parameter: made[gradient] for gradient, parameter in step.gradients.items()}
+
+    def number(self, moves: Mapping[str, Array], step: float) -> float:
+        """Return the loss after a step along a direction."""
+        moved = {name: self.values[name] + step * move for name, move in moves.items()}
+        sources = {name for name, tensor in self.forward.tensors.items() if tensor.producer is None}
+        values = {name: value for name, value in self.values.items() if name in sources} | moved
+        return float((run_whole(self.forward, values)[self.loss] * self.seed).sum())
+
+    def wrong(self, groups: Sequence[Sequence[str]] | None = None, rtol: float = 1e-6) -> Iterator[str]:
+        """Yield each group of parameters along which the loss moves otherwise than the gradients say.
+
+        Where the two sides of the point differ, it stands on a kink, and nothing is said.
+        """
+        rng = np.random.default_rng(17)
+        here = self.number({}, 0.0)
+        for names in groups or [[name] for name in self.grads]:
+            moves = {name: rng.standard_normal(np.shape(self.values[name])) for name in names}
+            above, below = self.number(moves, STEP), self.number(moves, -STEP)
+            right, left = (above - here) / STEP, (here - below) / STEP
+            scale = max(1.0, abs(right), abs(left), *(float(np.abs(self.grads[name]).max()) for name in names))
+            if abs(right - left) > 1e-3 * scale:
+                continue
+            said, expected = sum(float((self.grads[n] * m).sum()) for n, m in moves.items()), (above - below) / STEP / 2
+            if not abs(said - expected) <= max(rtol * scale, 1e-13 * abs(here) / STEP):
+                yield f"{', '.join(names)}: the gradient says {said:.9g}, differences say {expected:.9g}"
+
+
+def check(forward: Graph, step: Graph, loss: str, values: Mapping[str, Array] | None = None, seed: int = 0) -> None:
+    """Fail where a gradient of the step disagrees with differences of the loss."""
+    faults = list(Slopes(forward, step, loss, values, seed).wrong())
+    assert not faults, "\n".join(faults)
