@@ -18,6 +18,7 @@ from solver.autodiff import FLAT, AutodiffError, add_gradients, floating
 from solver.graph import Tensor
 from solver.values import random_values, run_whole
 
+REMEDY = "leave the parameter out of parameters=, or write it with ops that have one"
 DIFFERENTIABLE = [case for case in CASES if rule_for(case.op).grad is not None]
 
 
@@ -296,8 +297,7 @@ def refusing() -> Graph:
         ({"loss": "y", "parameters": []}, "the loss 'y' depends on no learned parameter of graph 'refusing'"),
         (
             {"loss": "counts"},
-            "op 'h' (histogram) in module 'layers.0' has no gradient, but parameter 'w' needs one through it; "
-            + "leave the parameter out of parameters=, or write it with ops that have one",
+            f"op 'h' (histogram) in module 'layers.0' has no gradient, but parameter 'w' needs one through it; {REMEDY}",
         ),
     ],
 )
