@@ -281,7 +281,7 @@ def refusing() -> Graph:
     g = Graph("refusing")
     x = g.input("x", (4, 4))
     y = g.op("matmul", x, g.parameter("w", (4, 4)), name="y")
-    h = g.op("histogram", g.op("cast", x, dtype="int32"), y, name="h", module="layers.0", bins=4)
+    h = g.op("histogram", g.op("cast", x, dtype="int32"), y, name="h", module="h.0", bins=4)
     g.output(y, g.op("cast", h, dtype="float32", name="counts"))
     return g
 
@@ -297,7 +297,7 @@ def refusing() -> Graph:
         ({"loss": "y", "parameters": []}, "the loss 'y' depends on no learned parameter of graph 'refusing'"),
         (
             {"loss": "counts"},
-            f"op 'h' (histogram) in module 'layers.0' has no gradient, but parameter 'w' needs one through it; {REMEDY}",
+            f"op 'h' (histogram) in module 'h.0' has no gradient, but parameter 'w' needs one through it; {REMEDY}",
         ),
     ],
 )
