@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ops.bind import Row
 from ops.placement import Layout
@@ -36,6 +37,15 @@ class Choice:
     held: Mapping[str, Layout]
 
 
+class Collective(NamedTuple):
+    """One move of a reshard as it is told: several mesh axes of a permute with commas between them."""
+
+    kind: str
+    axis: str
+    bytes: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Reshard:
     """One change of layout that runs: a shared copy, or the copy of one use.
@@ -50,6 +60,8 @@ class Reshard:
         Whether it makes the held layout.
     moves : tuple of Move
         Its collectives and local moves, in order.
+    collectives : tuple of Collective
+        The same, with the names of the mesh axes, the bytes sent per device and the seconds.
     """
 
     tensor: str
@@ -58,6 +70,7 @@ class Reshard:
     target: Layout
     shared: bool
     moves: tuple[Move, ...]
+    collectives: tuple[Collective, ...]
 
     @property
     def time(self) -> int:
@@ -160,13 +173,21 @@ class Evaluation:
         found: list[Reshard] = []
         if held != made:
             served = tuple(name for name, source, _ in reads if source == held)
-            found.append(Reshard(tensor, served, made, held, True, self.table(tensor).path(made, held)))
+            found.append(self._reshard(tensor, served, made, held, shared=True))
         found += [
-            Reshard(tensor, (name,), source, target, False, self.table(tensor).path(source, target))
+            self._reshard(tensor, (name,), source, target, shared=False)
             for name, source, target in reads
             if source != target
         ]
         return found
+
+    def _reshard(self, tensor: str, uses: tuple[str, ...], source: Layout, target: Layout, *, shared: bool) -> Reshard:
+        moves, axes = self.table(tensor).path(source, target), self.problem.mesh.axes
+        told = tuple(
+            Collective(move.kind, ",".join(axes[axis] for axis in move.axes), move.bytes, move.time / 10**12)
+            for move in moves
+        )
+        return Reshard(tensor, uses, source, target, shared, moves, told)
 
     @cached_property
     def memory(self) -> Memory:
