@@ -1,4 +1,7 @@
-"""Attention: keys are whole, as the softmax is over them; queries, heads and value features pass."""
+"""Attention: keys are whole, as the softmax is over them; queries, heads and value features pass.
+
+Weights that are dropped are drawn by their indices in the whole op (see `ops.random`).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ import numpy as np
 from ops.bind import Shape
 from ops.dims import Array, shape_of
 from ops.grad import Grad
-from ops.normalization import softmax_back, softmax_of
+from ops.normalization import softmax_back
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
+from ops.random import Spans, draw, of_shape
 from ops.registry import family
 from ops.rule import Rule, rule
 
@@ -46,7 +50,20 @@ def _scores(
         first = key.shape[1] - query.shape[1] if start is None else start
         seen = np.arange(key.shape[1]) <= first + np.arange(query.shape[1])[:, None]
         scores = np.where(seen, scores, -np.inf)
-    return softmax_of(scores, -1)
+    return _softmax(scores)
+
+
+def _softmax(scores: Array) -> Array:
+    """Return the softmax over the last dim: zeros for a query that sees no key."""
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    total = powers.sum(-1, keepdims=True)
+    return np.asarray(powers / np.where(total == 0, 1, total))
+
+
+def _kept(shape: Shape, p: float, seed: int, spans: Spans | None) -> Array:
+    """Return what the weights of the keys are multiplied by: zero where one is dropped."""
+    return np.asarray((draw(seed, spans or of_shape(shape)) >= p) * (1 / (1 - p) if p < 1 else 1.0))
 
 
 def _attend(
@@ -54,11 +71,17 @@ def _attend(
     key: Array,
     value: Array,
     mask: Array | None,
+    *,
+    p: float,
     causal: bool,
-    scale: float | None = None,
-    start: int | None = None,
+    scale: float | None,
+    seed: int,
+    start: int | None,
+    spans: Spans | None,
 ) -> Array:
     weights = _scores(query, key, mask, causal, scale, start)
+    if p:
+        weights = weights * _kept(weights.shape, p, seed, spans)
     return _as_given(weights @ _by_head(value, key.shape[2])).astype(query.dtype)
 
 
@@ -68,17 +91,23 @@ def _attend_back(
     value: Array,
     mask: Array | None,
     out_grad: Array,
+    *,
+    p: float,
     causal: bool,
-    scale: float | None = None,
-    start: int | None = None,
+    scale: float | None,
+    seed: int,
+    start: int | None,
+    spans: Spans | None,
 ) -> tuple[Array, Array, Array]:
     heads = key.shape[2]
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights, grad = _scores(query, key, mask, causal, scale, start), _by_head(out_grad, heads)
-    slopes = softmax_back(weights, grad @ np.swapaxes(_by_head(value, heads), -1, -2), -1) * factor
+    kept = _kept(weights.shape, p, seed, spans) if p else np.ones(())
+    slopes = softmax_back(weights, grad @ np.swapaxes(_by_head(value, heads), -1, -2) * kept, -1) * factor
     key_grad = (np.swapaxes(slopes, -1, -2) @ _by_head(query, heads)).sum(2, keepdims=True)
-    value_grad = (np.swapaxes(weights, -1, -2) @ grad).sum(2, keepdims=True)
-    return _as_given(slopes @ _by_head(key, heads)), _as_given(key_grad), _as_given(value_grad)
+    value_grad = (np.swapaxes(weights * kept, -1, -2) @ grad).sum(2, keepdims=True)
+    made = (_as_given(slopes @ _by_head(key, heads)), _as_given(key_grad), _as_given(value_grad))
+    return made[0].astype(query.dtype), made[1].astype(key.dtype), made[2].astype(value.dtype)
 
 
 def _heads(query: Shape, key: Shape) -> str:
@@ -114,15 +143,22 @@ def _mask_text(mask: Shape | None, query: Shape, key: Shape) -> str:
     return f", attn_mask?[{' '.join('1' if size == 1 != whole else name for size, whole, name in own)}]"
 
 
-def _local_start(causal: str) -> Callable[[Attrs, LocalContext], Attrs]:
-    """Return the ``local=`` that says how many keys the first query of a device sees before its own."""
+def _local(p: str, causal: str) -> Callable[[Attrs, LocalContext], Attrs]:
+    """Return the ``local=`` that says how many keys the first query of a device sees, and which weights it draws."""
 
     def local(attrs: Attrs, ctx: LocalContext) -> Attrs:
+        held = dict(attrs)
+        query, key = shape_of(ctx.operands, "query"), shape_of(ctx.operands, "key")
         count = ctx.count("s")
-        if not attrs[causal] or count == 1:
-            return attrs
-        queries, keys = shape_of(ctx.operands, "query")[1], shape_of(ctx.operands, "key")[1]
-        return {**attrs, "start": keys - queries * count + ctx.start("s")}
+        if attrs[causal] and count > 1:
+            seen = key[1] - query[1] * count if attrs["start"] is None else attrs["start"]
+            held["start"] = seen + ctx.start("s")
+        if attrs[p] and attrs["training"]:
+            heads = key[2] * ctx.count("h")
+            group = query[2] * ctx.count("h") * ctx.count("g") // heads
+            own = [ctx.spans(name) if size > 1 else ((0, 1, 1),) for name, size in (("h", heads), ("g", group))]
+            held["spans"] = [ctx.spans("b"), *own, ctx.spans("s"), ctx.spans("t")]
+        return held
 
     return local
 
@@ -139,9 +175,9 @@ def _flops(products: int) -> Callable[[Shapes, Attrs], int]:
     return flops
 
 
-def _check_dropout(dropout: float) -> None:
-    if dropout:
-        raise RuleError(f"attention with dropout {dropout} is random: only 0 is supported")
+def _check_dropout(name: str, p: float) -> None:
+    if not 0 <= p <= 1:
+        raise RuleError(f"{name}: dropout {p} is not between 0 and 1")
 
 
 def _sdpa(
@@ -149,39 +185,35 @@ def _sdpa(
     key: Array,
     value: Array,
     attn_mask: Array | None,
+    *rest: Array,
     dropout_p: float,
     is_causal: bool,
     training: bool,
-    scale: float | None,
-    start: int | None,
-) -> Array:
-    return _attend(query, key, value, attn_mask, is_causal, scale, start)
+    **given: Any,
+) -> Any:
+    """Run attention forward, or backward where the rest is the out_grad."""
+    given |= {"p": dropout_p if training else 0.0, "causal": is_causal}
+    return (_attend_back if rest else _attend)(query, key, value, attn_mask, *rest, **given)
 
 
-def _sdpa_back(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None,
-    out_grad: Array,
-    *,
-    is_causal: bool,
-    scale: float | None,
-    start: int | None,
-    **_: Any,
-) -> tuple[Array, Array, Array]:
-    return _attend_back(query, key, value, attn_mask, out_grad, is_causal, scale, start)
+def _flash(query: Array, key: Array, value: Array, *rest: Array, dropout: float, training: bool, **given: Any) -> Any:
+    """Do the same without a mask."""
+    given |= {"p": dropout if training else 0.0, "scale": None}
+    return (_attend_back if rest else _attend)(query, key, value, None, *rest, **given)
+
+
+_DRAWN = {"training": True, "seed": 0, "start": None, "spans": None}
 
 
 @family(
     "scaled_dot_product_attention",
     "query[], key[], value[], attn_mask?[] -> out[]",
     kernel=_sdpa,
-    attrs={"start": None},
+    attrs=_DRAWN,
     dtype=lambda dtypes, attrs: (dtypes["query"],),
-    local=_local_start("is_causal"),
+    local=_local("dropout_p", "is_causal"),
     flops=_flops(2),
-    grad=Grad(_sdpa_back, reads="query key value attn_mask", of="query key value", flops=_flops(5)),
+    grad=Grad(_sdpa, reads="query key value attn_mask", of="query key value", flops=_flops(5)),
 )
 def scaled_dot_product_attention(
     query: Shape,
@@ -190,30 +222,28 @@ def scaled_dot_product_attention(
     attn_mask: Shape | None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    training: bool = True,
     scale: float | None = None,
 ) -> Rule:
-    """Softmax of query times key, times value; several query heads may share a key head. Causal counts from the end."""
-    _check_dropout(dropout_p)
+    """Softmax of query times key, times value; several query heads may share a key head.
+
+    A mask is added to the scores, or, where it is logical, says which keys are seen; it gets no grad. Causal: the last
+    query sees all keys, or, where ``start`` is given, the first one sees so many keys before its own.
+    """
+    _check_dropout("scaled_dot_product_attention", dropout_p)
     return _attention_rule(query, key, is_causal, _mask_text(attn_mask, query, key))
 
 
 @family(
     "flash_attention",
     "query[], key[], value[] -> out[]",
-    kernel=lambda query, key, value, dropout, causal, start: _attend(query, key, value, None, causal, None, start),
-    attrs={"start": None},
+    kernel=_flash,
+    attrs=_DRAWN,
     dtype=lambda dtypes, attrs: (dtypes["query"],),
-    local=_local_start("causal"),
+    local=_local("dropout", "causal"),
     flops=_flops(2),
-    grad=Grad(
-        lambda query, key, value, out_grad, *, dropout, causal, start: _attend_back(
-            query, key, value, None, out_grad, causal, None, start
-        ),
-        flops=_flops(5),
-    ),
+    grad=Grad(_flash, flops=_flops(5)),
 )
 def flash_attention(query: Shape, key: Shape, value: Shape, dropout: float = 0.0, causal: bool = False) -> Rule:
     """Attention without a mask."""
-    _check_dropout(dropout)
+    _check_dropout("flash_attention", dropout)
     return _attention_rule(query, key, causal)

@@ -62,6 +62,20 @@ def local_shape(attrs: Attrs, ctx: LocalContext) -> Attrs:
     return attrs if out is None else {**attrs, "shape": list(out)}
 
 
+def indices_in(digits: Sequence[tuple[int, int, int]]) -> Array:
+    """Return the indices in a whole dim that digits (first, count, whole) name, as `ops.run.Device.spans` gives them.
+
+    Examples
+    --------
+    >>> indices_in(((0, 2, 2), (2, 1, 3))).tolist()
+    [2, 5]
+    """
+    found: Array = np.zeros(1, np.int64)
+    for first, count, whole in digits:
+        found = (found[:, None] * whole + np.arange(first, first + count)).ravel()
+    return found
+
+
 def sum_to(grad: Array, shape: Shape) -> Array:
     """Sum a grad over the dims along which a tensor of that shape was broadcast."""
     front = grad.ndim - len(shape)

@@ -144,12 +144,19 @@ def _grad_placement(
         return None
     if any(in_out_grads) or not forward.terms or forward.factors[factor].kind != "sum":
         return Partial("sum")
-    operand = slot.name.removesuffix("_grad")
     holders = {s.name for s in forward.operands if s is not None and s.dim_of(factor) is not None}
-    cut = {bool((term - {operand}) & holders) for term in forward.terms if operand in term}
+    cut = {bool(others & holders) for others in _multiplied_by(slot.name.removesuffix("_grad"), forward)}
     if len(cut) > 1:
         return None
     return Partial("sum") if cut == {True} else REPLICATE
+
+
+def _multiplied_by(operand: str, forward: BoundRule) -> list[frozenset[str]]:
+    """Return what the grad of an operand is made of beside the out_grads: for each term with it the rest of the term.
+
+    An operand in no term may stand in the coefficient of each.
+    """
+    return [term - {operand} for term in forward.terms if operand in term] or list(forward.terms)
 
 
 def _linear_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
@@ -198,13 +205,12 @@ def _read_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
 def _through(partial: Mapping[str, str], operand: str, forward: BoundRule, through_others: bool) -> Placement | None:
     """Place the grad of an operand, the sum of what the terms with it multiply it by; None where no kind is right.
 
-    An operand in no term may stand in the coefficient of each, so its grad is linear in the form as it is. That holds
-    for the expression, not for one that reads a result of the forward op, which is partial then as well.
+    That the grad of an operand in no term is linear in the form holds for the expression, not for one that reads a
+    result of the forward op, which is partial then as well.
     """
-    own = [term - {operand} for term in forward.terms if operand in term]
-    if not own and not through_others:
+    if not through_others and not any(operand in term for term in forward.terms):
         return None
-    found = [[partial[name] for name in term if name in partial] for term in own or forward.terms]
+    found = [[partial[name] for name in term if name in partial] for term in _multiplied_by(operand, forward)]
     if max(map(len, found)) > 1:
         return None
     kinds = {kind for one in found for kind in one}

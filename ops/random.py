@@ -6,6 +6,7 @@ run's, and what is drawn forward is drawn again backward. Two ops draw alike onl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.creation import given_dtype, given_shape
-from ops.dims import Array, axes_in, named_dims
+from ops.dims import Array, axes_in, indices_in, named_dims
 from ops.grad import Grad
 from ops.notation import RuleError
 from ops.op import REQUIRED, Attrs, LocalContext
@@ -55,12 +56,8 @@ def draw(seed: int, spans: Spans, stream: int = 0) -> Array:
     """
     index: Array = np.zeros((), np.uint64)
     for digits in spans:
-        own: Array = np.zeros(1, np.uint64)
-        size = 1
-        for first, count, whole in digits:
-            own = (own[:, None] * np.uint64(whole) + np.arange(first, first + count, dtype=np.uint64)).ravel()
-            size *= whole
-        index = index[..., None] * np.uint64(size) + own
+        size = math.prod(whole for _, _, whole in digits)
+        index = index[..., None] * np.uint64(size) + indices_in(digits).astype(np.uint64)
     start = _scrambled(np.array([seed % 2**64, stream], np.uint64) * np.uint64(_ODD[0]) + np.uint64(1)).sum()
     mixed = _scrambled(_scrambled(index + np.uint64(1)) * np.uint64(_ODD[0]) + start)
     return np.asarray((mixed >> np.uint64(11)) * 2.0**-53)
@@ -72,7 +69,8 @@ def normal(seed: int, spans: Spans) -> Array:
     return np.asarray(radius * np.cos(2 * np.pi * draw(seed, spans, 1)))
 
 
-def _of_shape(shape: Shape) -> Spans:
+def of_shape(shape: Shape) -> Spans:
+    """Return the spans of a device that holds all of a shape."""
     return [((0, size, size),) for size in shape]
 
 
@@ -97,7 +95,7 @@ def _kept(
     upscaled = mode == "upscale_in_train"
     if not training:
         return np.asarray(1 if upscaled else 1 - p, dtype)
-    held = list(spans or _of_shape(shape))
+    held = list(spans or of_shape(shape))
     if axis is not None:
         drawn = axes_in(axis, len(shape), "axis")
         held = [digits if dim in drawn else ((0, 1, 1),) for dim, digits in enumerate(held)]
@@ -155,7 +153,7 @@ _DRAWN: dict[str, Any] = {"attrs": {"seed": 0, "spans": None}, "local": _local("
 
 
 def _bernoulli(x: Array, seed: int, spans: Spans | None) -> Array:
-    return np.asarray(draw(seed, spans or _of_shape(x.shape)) < x, x.dtype)
+    return np.asarray(draw(seed, spans or of_shape(x.shape)) < x, x.dtype)
 
 
 _MANY = 500.0
@@ -164,7 +162,7 @@ _MANY = 500.0
 
 def _poisson(x: Array, seed: int, spans: Spans | None) -> Array:
     """Count how many terms of the distribution function lie below what is drawn."""
-    held = spans or _of_shape(x.shape)
+    held = spans or of_shape(x.shape)
     drawn, mean = draw(seed, held), np.clip(x, 0, _MANY)
     count = np.zeros_like(drawn)
     term = np.exp(-mean)
@@ -187,7 +185,7 @@ def _of(name: str, kernel: Any, attrs: Attrs, dtype: str) -> None:
     """Register an op that draws a tensor of a shape."""
 
     def drawn(shape: Sequence[int], seed: int, spans: Spans | None, dtype: str, **given: Any) -> Array:
-        held = spans or _of_shape(tuple(shape))
+        held = spans or of_shape(tuple(shape))
         return np.asarray(kernel(seed, held, **given)).astype(numpy_dtype(dtype))
 
     @family(

@@ -280,6 +280,15 @@ def _digits(dtype: str) -> int:
     return known.get(dtype) or np.finfo(dtype).nmant + 1
 
 
+def _cast_rule(source: str | None, target: str, text: str, operand: str) -> Rule:
+    """Tell what passes a cast of an operand; nothing but cuts where its dtype is unknown."""
+    return rule(
+        text,
+        linear=operand * (source is not None and _keeps_sums(source, target)),
+        monotone=operand * (source is not None and _keeps_order(source, target)),
+    )
+
+
 @family(
     "cast",
     _EMPTY,
@@ -287,13 +296,20 @@ def _digits(dtype: str) -> int:
     dtype=lambda dtypes, attrs: (attrs["dtype"],),
 )
 def cast(x_dtype: str | None, dtype: str = REQUIRED) -> Rule:
-    """The same numbers in another dtype. Its backward is a cast back, which needs no op of its own."""
-    known = x_dtype is not None
-    return rule(
-        _POINTWISE,
-        linear="x" * (known and _keeps_sums(str(x_dtype), dtype)),
-        monotone="x" * (known and _keeps_order(str(x_dtype), dtype)),
-    )
+    """The same numbers in another dtype."""
+    return _cast_rule(x_dtype, dtype, _POINTWISE, "x")
+
+
+@family(
+    "cast_grad",
+    "out_grad[] -> x_grad[]",
+    kernel=lambda out_grad, dtype, forward_dtype: out_grad.astype(numpy_dtype(forward_dtype)),
+    attrs={"dtype": None},
+    dtype=lambda dtypes, attrs: (attrs["forward_dtype"],),
+)
+def cast_grad(out_grad_dtype: str | None, forward_dtype: str = REQUIRED) -> Rule:
+    """A cast back to the dtype that x had, which no operand tells: where that is narrower, sums do not pass."""
+    return _cast_rule(out_grad_dtype, forward_dtype, "out_grad[a*] -> x_grad[a*]", "out_grad")
 
 
 unary("isnan", np.isnan, dtype="bool")

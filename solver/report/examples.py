@@ -18,9 +18,11 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "end": (SIZE,),
     "ends": ((2,),),
     "fill_value": (0,),
+    "forward_dtype": ("float32",),
     "groups": (2,),
     "k": (2,),
     "kernel_size": (2,),
+    "kernel_sizes": (2,),
     "num": (SIZE,),
     "num_classes": (SIZE,),
     "num_or_sections": (2,),
@@ -44,9 +46,12 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
 """Values for attributes that must be given."""
 
 OPS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "affine_grid": ({"theta": (4, 2, 3)}, {"out_shape": (4, 4, 4, 4)}),
     "bincount": ({"x": (4,), "weights": None}, {"minlength": 4}),
     "depthwise_conv2d": ({"x": (4, 4, 4, 4), "filter": (4, 1, 2, 2), "bias": (4,)}, {}),
     "einsum": ({"operands": [(4, 4), (4, 4)]}, {"equation": "ij,jk->ik"}),
+    "fold": ({"x": (4, 16, 4)}, {"output_sizes": 4, "kernel_sizes": 2, "strides": 2}),
+    "grid_sample": ({"x": (4, 4, 4, 4), "grid": (4, 4, 4, 2)}, {}),
     "grouped_mm": ({"mat_a": (8, 4), "mat_b": (2, 4, 4), "offs": (2,)}, {}),
     "index_put": ({"x": (4, 4), "indices": [(2,)], "value": (2, 4)}, {}),
     "interpolate": ({"x": (4, 4, 4, 4)}, {"size": (8, 8)}),
@@ -57,6 +62,7 @@ OPS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
         {"axes": (1,), "starts": (0,), "ends": (2,), "strides": (1,)},
     ),
     "unbind": ({"input": (4, 4)}, {"axis": 0}),
+    "unfold": ({"x": (4, 4, 4, 4)}, {"kernel_sizes": 2, "strides": 2}),
     "unique": ({"x": (4,)}, {"size": 4}),
 }
 """Op -> shapes and attributes, where these go together in a way that nothing tells."""

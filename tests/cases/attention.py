@@ -16,6 +16,15 @@ CASES = [
         dtypes={"attn_mask": "bool"},
     ),
     Case("scaled_dot_product_attention", _shapes(6, 1, 12, 14), {"is_causal": True}),
+    Case(
+        "scaled_dot_product_attention",
+        {**_shapes(4, 2, 4, 6), "attn_mask": (4, 6)},
+        {"dropout_p": 0.4, "is_causal": True, "start": 0, "seed": 5},
+        dtypes={"attn_mask": "bool"},
+    ),
     Case("flash_attention", _shapes(4, 2, 6, 6), {"causal": True}),
+    Case("flash_attention", _shapes(6, 1, 4, 6), {"dropout": 0.3, "seed": 3}),
+    Case("flash_attention", _shapes(1, 1, 6, 6), {"dropout": 0.3}),
+    Case("flash_attention", _shapes(2, 2, 6, 4), {"dropout": 0.3, "training": False}),
     Case("flash_attention", _shapes(2, 2, 6, 4)),
 ]

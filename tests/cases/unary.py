@@ -45,6 +45,8 @@ CASES = [
     Case("cast", {"x": BITS}, {"dtype": "float64"}, WHOLE),
     Case("cast", {"x": BITS}, {"dtype": "bool"}),
     Case("cast", {"x": BITS > 3}, {"dtype": "float64"}),
+    Case("cast_grad", {"out_grad": (4, 6)}, {"dtype": "float64", "forward_dtype": "float64"}),
+    Case("cast_grad", {"out_grad": (4, 6)}, {"dtype": "float64", "forward_dtype": "float32"}),
     *(Case(op, {"x": ODD}) for op in ("isnan", "isinf", "isfinite")),
     Case("logical_not", {"x": (4, 6)}, dtypes={"x": "bool"}),
     Case("bitwise_not", {"x": BITS}),
