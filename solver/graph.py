@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 from numpy.typing import NDArray
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from ops.bind import BoundRule
 from ops.notation import RuleError
 from ops.registry import rule_for
+from solver.graph_operands import operand_names
 from solver.graph_ties import check_gradient, check_tie
 from solver.graph_values import (
     GraphError,
     Node,
-    OperandNames,
+    Place,
     Role,
+    Shape,
     Signature,
     Tensor,
     Use,
@@ -33,6 +35,13 @@ from solver.graph_values import (
 )
 
 __all__ = ["Graph", "GraphError", "Node", "Tensor", "Use", "flat"]
+
+
+class _Inferred(NamedTuple):
+    """What all ops of one signature share: the rule, and name, shape and dtype of each result slot."""
+
+    bound: BoundRule
+    results: tuple[tuple[str, Shape, str], ...]
 
 
 class Graph:
@@ -71,7 +80,7 @@ class Graph:
         self.notes: list[str] = []
         """What an importer changed on the way in, a sentence each."""
         self._signatures: dict[str, Signature] = {}
-        self._inferred: dict[Signature, tuple[BoundRule, tuple[str, ...]]] = {}
+        self._inferred: dict[Signature, _Inferred] = {}
         self._bound: dict[tuple[Any, ...], BoundRule] = {}
         self._counts: dict[str, int] = {}
         self._uses: dict[str, list[Use]] = {}
@@ -156,13 +165,15 @@ class Graph:
             rule_for(type)
         except RuleError as error:
             raise GraphError(f"{node}: {error}") from error
-        given = {key: plain(value, f"attribute {key} of {node}") for key, value in attrs.items()}
-        node = replace(node, operands=self._operand_names(node, operands), attrs=given)
+        given = {key: plain(value, Place("attribute", key, node)) for key, value in attrs.items()}
+        names = operand_names(node, operands, self._own)
+        node = Node(name, type, names, (), given, module)
         signature = signature_of(node, self.tensors)
-        bound, dtypes = self._infer(node, signature)
-        made = self._results(node, bound, dtypes)
+        inferred = self._infer(node, signature)
+        made = self._results(node, inferred.results)
         self._signatures[name] = signature
-        self._add_node(replace(node, results=tuple(tensor.name for tensor in made)), bound, made)
+        results = tuple(tensor.name for tensor in made)
+        self._add_node(Node(name, type, names, results, given, module), inferred.bound, made)
         return made[0] if len(made) == 1 else made
 
     def output(self, *tensors: Tensor) -> None:
@@ -260,7 +271,7 @@ class Graph:
         self._known(node)
         signature = self._signatures[node]
         if not factor_parts and capabilities is None:
-            return self._inferred[signature][0]
+            return self._inferred[signature].bound
         key = (signature, tuple(sorted((factor_parts or {}).items())), capabilities)
         if key not in self._bound:
             bound = self._bind(self.nodes[node], factor_parts or {})
@@ -329,8 +340,8 @@ class Graph:
             self._add_tensor(tensor)
             self.digraph.add_edge(key, ("tensor", tensor.name), key=tensor.slot, payload=tensor.slot)
 
-    def _infer(self, node: Node, signature: Signature) -> tuple[BoundRule, tuple[str, ...]]:
-        """Bind a new node without parts, and find the dtypes of its results."""
+    def _infer(self, node: Node, signature: Signature) -> _Inferred:
+        """Bind a new node without parts, and find what its results are."""
         if signature not in self._inferred:
             try:
                 bound = self._bind(node, {})
@@ -339,45 +350,27 @@ class Graph:
             except (ValueError, TypeError, LookupError, ArithmeticError) as error:
                 read = ", ".join(str(self.tensors[name]) for name in flat(node.operands) if name is not None)
                 raise GraphError(f"{node} does not fit {read or 'no operands'}: {_told(error)}") from error
-            self._inferred[signature] = bound, dtypes
+            results = tuple(
+                (slot.name, checked_shape(slot.shape, place), checked_dtype(dtype, place))
+                for slot, dtype in zip(bound.results, dtypes, strict=True)
+                for place in [Place("result", slot.name, node)]
+            )
+            self._inferred[signature] = _Inferred(bound, results)
         return self._inferred[signature]
 
-    def _results(self, node: Node, bound: BoundRule, dtypes: Sequence[str]) -> tuple[Tensor, ...]:
+    def _results(self, node: Node, facts: Sequence[tuple[str, Shape, str]]) -> tuple[Tensor, ...]:
         made = []
-        for index, (slot, dtype) in enumerate(zip(bound.results, dtypes, strict=True)):
-            name = node.name if len(dtypes) == 1 else f"{node.name}.{slot.name}"
-            where = f"result {slot.name} of {node}"
-            self._check_free(name, where)
-            made.append(
-                Tensor(name, checked_shape(slot.shape, where), checked_dtype(dtype, where), "result", node.name, index)
-            )
+        for index, (slot, shape, dtype) in enumerate(facts):
+            name = node.name if len(facts) == 1 else f"{node.name}.{slot}"
+            self._check_free(name, Place("result", slot, node))
+            made.append(Tensor(name, shape, dtype, "result", node.name, index))
         return tuple(made)
 
     def _bind(self, node: Node, factor_parts: Mapping[str, tuple[int, ...]]) -> BoundRule:
         shapes, dtypes = (per_operand(node, self.tensors, attrgetter(fact)) for fact in ("shape", "dtype"))
         return rule_for(node.op).bind(shapes, node.attrs, factor_parts, dtypes)
 
-    def _operand_names(self, node: Node, operands: Sequence[Any]) -> tuple[OperandNames, ...]:
-        specs = rule_for(node.op).operands
-        takes = ", ".join(("*" if spec.variadic else "") + spec.name + ("?" if spec.optional else "") for spec in specs)
-        if len(operands) > len(specs):
-            raise GraphError(f"{node} got {len(operands)} operands, but takes {len(specs)}: ({takes})")
-        names: list[OperandNames] = []
-        for spec, given in zip(specs, [*operands, *[None] * (len(specs) - len(operands))], strict=True):
-            where = f"operand {spec.name} of {node}"
-            if given is None and not spec.optional:
-                raise GraphError(f"{where} is missing: {node.op} takes ({takes})")
-            if given is None:
-                names.append(None)
-            elif not spec.variadic:
-                names.append(self._own(given, where))
-            elif isinstance(given, list | tuple) and given:
-                names.append(tuple(self._own(one, where) for one in given))
-            else:
-                raise GraphError(f"{where} is {given}: it takes a list of one or more tensors")
-        return tuple(names)
-
-    def _own(self, tensor: Any, where: str) -> str:
+    def _own(self, tensor: Any, where: str | Place) -> str:
         if not isinstance(tensor, Tensor):
             raise GraphError(f"{where} is {tensor!r}: make a tensor with input, parameter, state, constant or op")
         if self.tensors.get(tensor.name) is not tensor:
@@ -395,7 +388,7 @@ class Graph:
             if name not in self.nodes and name not in self.tensors:
                 return name
 
-    def _check_free(self, name: str, where: str) -> None:
+    def _check_free(self, name: str, where: str | Place) -> None:
         if name in self.tensors:
             raise GraphError(f"{where}: graph {self.name!r} has a tensor {name!r} already; choose another name")
 

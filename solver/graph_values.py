@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,17 @@ class Node:
         return f"op {self.name!r} ({self.op})" + (f" in module {self.module!r}" if self.module else "")
 
 
+class Place(NamedTuple):
+    """Where in a node something is wrong; made into text only where it is told."""
+
+    what: str
+    name: str
+    node: Node
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name} of {self.node}"
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One operand slot of one op.
@@ -181,7 +192,7 @@ def frozen(value: Any) -> Any:
     return (bool, value) if isinstance(value, bool) else value
 
 
-def plain(value: Any, where: str) -> Any:
+def plain(value: Any, where: str | Place) -> Any:
     """Copy an attribute, numpy scalars as Python's.
 
     Raises
@@ -214,7 +225,7 @@ def checked_name(name: Any) -> str:
     return name
 
 
-def checked_shape(shape: Any, where: str) -> Shape:
+def checked_shape(shape: Any, where: str | Place) -> Shape:
     """Return a shape as a tuple of sizes of at least 1; a `GraphError` where it is none."""
     entries = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else None
     if entries is None or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in entries):
@@ -239,7 +250,7 @@ def checked_array(value: Any, dtype: str | None, where: str) -> NDArray[Any]:
     return array
 
 
-def checked_dtype(dtype: Any, where: str) -> str:
+def checked_dtype(dtype: Any, where: str | Place) -> str:
     """Return a dtype that `ITEMSIZE` knows; a `GraphError` for another."""
     if not isinstance(dtype, str) or dtype not in ITEMSIZE:
         raise GraphError(f"{where} has dtype {dtype!r}: choose from {', '.join(ITEMSIZE)}")
