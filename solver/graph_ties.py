@@ -66,8 +66,9 @@ def check_gradient(graph: Graph, tensor: str, parameter: str) -> None:
         raise GraphError(f"{where}: {tensors[tensor]} and {tensors[parameter]} differ in shape")
     if tensor in graph.gradients:
         raise GraphError(f"{where}: {tensor!r} is the gradient of {graph.gradients[tensor]!r} already")
-    if taken := [other for other, of in graph.gradients.items() if of == parameter]:
+    if parameter in graph.gradients.values():
+        taken = next(other for other, of in graph.gradients.items() if of == parameter)
         raise GraphError(
-            f"{where}: {parameter!r} has the gradient {taken[0]!r} already; "
+            f"{where}: {parameter!r} has the gradient {taken!r} already; "
             "where it is used in several places, add their gradients first"
         )
