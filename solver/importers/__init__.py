@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from solver.graph import Graph
-from solver.importers.errors import ImporterError, UnreadableModelError
+from solver.importers.aten import lower
+from solver.importers.capture import is_capture, read_capture
+from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
 
 __all__ = ["ImporterError", "load"]
 
@@ -15,7 +17,7 @@ __all__ = ["ImporterError", "load"]
 def load(
     path: str | Path, dims: Mapping[str, int] | None = None, input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
-    """Read a model from a file: ONNX (``.onnx``) or a graph written by this package (``.json``).
+    """Read a model from a file: ONNX (``.onnx``), a capture of PyTorch (``.json.gz``), or a graph of ours (``.json``).
 
     Parameters
     ----------
@@ -39,15 +41,16 @@ def load(
     kind = _kind(path)
     if kind == "onnx":
         return _onnx(path, dims, input_shapes)
-    if kind == "json":
+    if kind in ("json", "gz"):
         given = ", ".join(map(repr, [*(dims or {}), *(input_shapes or {})]))
         if given:
             raise ImporterError(
                 f"{path} is a graph whose shapes are fixed: sizes ({given}) can be given for ONNX files only"
             )
-        return _json(path)
+        return _json(path) if kind == "json" else _capture(path)
     raise UnreadableModelError(
-        f"{path} is no model of a kind that can be read: give an ONNX file (.onnx) or a graph of this package (.json)"
+        f"{path} is no model of a kind that can be read: give an ONNX file (.onnx), a capture (.json.gz) or a graph "
+        "of this package (.json)"
     )
 
 
@@ -62,6 +65,8 @@ def _kind(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix in (".onnx", ".json"):
         return suffix[1:]
+    if start[:2] == b"\x1f\x8b":
+        return "gz"
     if start[:1] == b"{":
         return "json"
     return "onnx" if start[:1] == b"\x08" else ""
@@ -75,6 +80,13 @@ def _onnx(path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str,
             f"{path}: reading ONNX files needs the extra onnx ({error}): pip install 'shardproof[onnx]'"
         ) from error
     return read_onnx(path, dims, input_shapes).graph
+
+
+def _capture(path: Path) -> Graph:
+    try:
+        return lower(read_capture(path))
+    except UnsupportedNodeError as error:
+        raise UnsupportedNodeError(f"{path}: {error}") from error
 
 
 def _json(path: Path) -> Graph:
@@ -91,6 +103,8 @@ def _json(path: Path) -> Graph:
         raise UnreadableModelError(
             f"{path} is a plan, not a model: give it to `shardproof check`, or give the model's own file"
         )
+    if is_capture(data):
+        return _capture(path)
     try:
         return Graph.from_json(data)
     except ValueError as error:

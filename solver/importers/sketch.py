@@ -6,7 +6,7 @@ used at all. `Sketch.to_graph` then writes down what the outputs need, in order,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from ops.registry import rule_for
 from solver.graph import Graph, Tensor
+from solver.graph_values import frozen
 
 CONSTANT_LIMIT = 2**16
 """A known value of more elements is no part of a plan: it is a state, stored and not learned."""
 
-Role: TypeAlias = Literal["input", "weight", "known", "result"]
+Role: TypeAlias = Literal["input", "weight", "state", "known", "result"]
 
 
 @dataclass(eq=False, slots=True)
@@ -30,12 +31,14 @@ class Value:
     ----------
     shape : tuple of int
     dtype : str
-    role : {"input", "weight", "known", "result"}
+    role : {"input", "weight", "state", "known", "result"}
         A weight becomes a parameter; a known value becomes a constant where an op takes it as an operand.
     name : str
         Empty until somebody names it.
     data : array, optional
         The value, where it is known. A weight whose data lies in a file that is not there has none.
+    maker : Step, optional
+        The step that makes it.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +46,7 @@ class Value:
     role: Role
     name: str = ""
     data: NDArray[Any] | None = None
+    maker: Step | None = None
 
     @property
     def floating(self) -> bool:
@@ -87,6 +91,11 @@ class Sketch:
     inputs: list[Value] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     outputs: list[tuple[str, Value]] = field(default_factory=list)
+    gradients: dict[int, Value] = field(default_factory=dict)
+    """Index of an output -> the weight whose gradient it is. It is delivered as the weight is stored."""
+    ties: dict[int, Value] = field(default_factory=dict)
+    """Index of an output -> the input, weight or state whose new value it is."""
+    _inferred: dict[Any, tuple[tuple[tuple[int, ...], str], ...]] = field(default_factory=dict, repr=False)
 
     def emit(self, op: str, *operands: Operand, name: str = "", module: str = "", **attrs: Any) -> tuple[Value, ...]:
         """Add a step and return its results, whose shapes and dtypes follow from the op.
@@ -113,16 +122,14 @@ class Sketch:
         ValueError
             Where the shapes do not fit the op.
         """
-        rule = rule_for(op)
-        specs = [spec.name for spec in rule.operands]
-        shapes = dict(zip(specs, (_each(operand, "shape") for operand in operands), strict=False))
-        dtypes = dict(zip(specs, (_each(operand, "dtype") for operand in operands), strict=False))
-        made = rule.infer_shapes(shapes, attrs)
-        results = tuple(
-            Value(shape, dtype, "result")
-            for shape, dtype in zip(made, rule.infer_dtypes(dtypes, attrs, len(made)), strict=True)
-        )
-        self.steps.append(Step(op, operands, results, attrs, name, module))
+        key = (op, tuple(map(_fact, operands)), frozen(attrs))
+        if key not in self._inferred:
+            self._inferred[key] = _infer(op, operands, attrs)
+        results = tuple(Value(shape, dtype, "result") for shape, dtype in self._inferred[key])
+        step = Step(op, operands, results, attrs, name, module)
+        for value in results:
+            value.maker = step
+        self.steps.append(step)
         return results
 
     def to_graph(self) -> tuple[Graph, dict[str, Value]]:
@@ -150,21 +157,31 @@ class Sketch:
             writing.tensors[id(value)] = writing.graph.input(value.name, value.shape, dtype=value.dtype)
         for step in steps:
             writing.step(step)
-        writing.graph.output(*(writing.tensors[id(value)] for _, value in self.outputs))
+        outputs = [writing.tensors[id(value)] for _, value in self.outputs]
+        writing.graph.output(*outputs)
+        for index, weight in self.gradients.items():
+            writing.graph.gradient(outputs[index], of=writing.source(weight))
+        for index, source in {**self.gradients, **self.ties}.items():
+            writing.graph.tie(outputs[index], writing.source(source))
         return writing.graph, writing.weights
 
     def _name_outputs(self) -> None:
-        """Give each output a tensor of its own that carries its name; an input may be an output as it is."""
+        """Give each output a tensor of its own that carries its name; an input may be an output as it is.
+
+        An output without a name keeps that of its tensor.
+        """
         makers = {id(step.results[0]) for step in self.steps if len(step.results) == 1}
         named: set[int] = set()
         for index, (name, value) in enumerate(self.outputs):
-            if id(value) in makers and id(value) not in named:
+            if name and id(value) in makers and id(value) not in named:
                 value.name = name
-            elif value.role != "input" or value.name != name:
-                (value,) = self.emit("assign", value)
-                value.name = name
-                self.outputs[index] = (name, value)
-            named.add(id(value))
+            elif not name and value.role == "result" and id(value) not in named:
+                pass
+            elif value.role != "input" or (name and value.name != name) or id(value) in named:
+                (copy,) = self.emit("assign", value, name=value.name or "output")
+                copy.name = name
+                self.outputs[index] = (name, copy)
+            named.add(id(self.outputs[index][1]))
 
     def _needed(self) -> list[Step]:
         """Return the steps that an output depends on, in order."""
@@ -197,11 +214,16 @@ class Writing:
     tensors: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[str, Value] = field(default_factory=dict)
 
+    def source(self, value: Value) -> Tensor:
+        """Return the tensor of a value; one that nobody makes is added where it is first asked for."""
+        if id(value) not in self.tensors:
+            self.tensors[id(value)] = self._leaf(value)
+        return self.tensors[id(value)]
+
     def step(self, step: Step) -> None:
         """Add an op, after what it reads and nobody makes."""
         for value in step.inputs():
-            if id(value) not in self.tensors:
-                self.tensors[id(value)] = self._leaf(value)
+            self.source(value)
         operands = [self._tensors(operand) for operand in step.operands]
         made = self.graph.op(step.op, *operands, name=self._name(step), module=step.module, **step.attrs)
         for value, tensor in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
@@ -225,6 +247,9 @@ class Writing:
         if value.role == "weight":
             self.weights[name] = value
             return self.graph.parameter(name, value.shape, dtype=value.dtype)
+        if value.role == "state":
+            self.weights[name] = value
+            return self.graph.state(name, value.shape, dtype=value.dtype)
         assert value.data is not None
         if value.data.size > CONSTANT_LIMIT:
             self.weights[name] = value
@@ -239,6 +264,26 @@ class Writing:
             count += 1
             tried = f"{name}_{count}"
         return tried
+
+
+def _fact(operand: Operand) -> Any:
+    """Return what of an operand its op's results depend on."""
+    if operand is None:
+        return None
+    if isinstance(operand, Value):
+        return operand.shape, operand.dtype
+    return tuple((value.shape, value.dtype) for value in operand)
+
+
+def _infer(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return the shapes and dtypes of an op's results."""
+    rule = rule_for(op)
+    specs = [spec.name for spec in rule.operands]
+    shapes = dict(zip(specs, (_each(operand, "shape") for operand in operands), strict=False))
+    dtypes = dict(zip(specs, (_each(operand, "dtype") for operand in operands), strict=False))
+    made = rule.bind(shapes, attrs, dtypes=dtypes).results
+    found = rule.infer_dtypes(dtypes, attrs, len(made))
+    return tuple((slot.shape, dtype) for slot, dtype in zip(made, found, strict=True))
 
 
 def _each(operand: Operand, fact: str) -> Any:
