@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ops.placement import DimsMapping, Layout, Placement, to_dims_mapping
 from solver.choice import Choice, Evaluation, Reshard
 from solver.cost.memory import Memory
+from solver.explanation import Explanation
 from solver.graph import Use
 from solver.problem import Problem, ProblemError
 
@@ -23,94 +24,6 @@ if TYPE_CHECKING:
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 SECONDS = 10**12
 """Picoseconds in a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A reason of an explanation, as it is kept with a plan.
-
-    Parameters
-    ----------
-    kind, subject, text, source : str
-        See `solver.constraints.reason.Reason`.
-    """
-
-    kind: str
-    subject: str
-    text: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why there is no plan.
-
-    Parameters
-    ----------
-    core : tuple of Fact
-        What the person chose that cannot hold together.
-    support : tuple of Fact
-        The rules and sizes that make it so.
-    minimal : bool
-        Whether every member of the core and of the support is proved to be needed.
-    """
-
-    core: tuple[Fact, ...]
-    support: tuple[Fact, ...]
-    minimal: bool
-
-    @property
-    def story(self) -> str:
-        """The explanation in words: what was asked, what stands against it, and what may be done."""
-        wishes, facts = _told_once(self.core), _told_once(self.support)
-        if not wishes:
-            return "\n".join(["This graph has no plan on this mesh, whatever is asked for, because", *facts])
-        count = len(self.core)
-        lines = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
-        lines += wishes + (["because", *facts] if facts else [])
-        if not self.minimal:
-            return "\n".join([*lines, "There was no time to find out whether each of these is needed for this."])
-        hint = "drop it" if count == 1 else "drop any one of them, and this contradiction is gone"
-        if any(fact.kind == "divisibility" for fact in self.support):
-            hint += "; or choose mesh axes of sizes that divide"
-        if any(fact.kind == "kinds" for fact in self.support):
-            hint += "; or ask for one partial kind on all mesh axes (sum and avg may stand together)"
-        return "\n".join([*lines, f"hint: {hint}."])
-
-    def __str__(self) -> str:
-        return self.story
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the explanation as plain JSON values."""
-        return {
-            "core": [fact_json(fact) for fact in self.core],
-            "support": [fact_json(fact) for fact in self.support],
-            "minimal": self.minimal,
-        }
-
-
-def _told_once(facts: Sequence[Fact]) -> list[str]:
-    """Return facts as lines; those that differ in nothing but their subject are told by the first of them."""
-    groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
-    for fact in facts:
-        alike = groups.setdefault((fact.kind, fact.text.replace(repr(fact.subject), ""), fact.source), {})
-        alike.setdefault(fact.subject, fact)
-    lines = []
-    for (kind, _, source), alike in groups.items():
-        first, *others = alike.values()
-        glob = kind == "pin" and not source.startswith(f"{first.subject}:")
-        same = f"op{'s' * (len(others) > 1)} with the same rule" if kind == "rule" else "of which the same holds"
-        lines.append(
-            f"  {first.text}"
-            + (f" (by {source})" if glob else "")
-            + (f", and {len(others)} more {same}" if others else "")
-        )
-    return lines
-
-
-def fact_json(fact: Fact) -> dict[str, str]:
-    """Return a fact as plain JSON values."""
-    return {"kind": fact.kind, "subject": fact.subject, "text": fact.text, "source": fact.source}
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 from ops.placement import Layout, layout_text, parse_placement
 from solver.choice import Choice, Evaluation, Reshard
+from solver.explanation import Explanation, Fact, Repair, fact_json
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.plan import Explanation, Fact, Plan, Status, fact_json
+from solver.plan import Plan, Status
 from solver.problem import Pin, Problem, problem
 
 FORMAT = "shardproof plan 1"
@@ -297,7 +298,8 @@ def read_explanation(explained: Any) -> Explanation | None:
             raise PlanFileError("a fact of the explanation holds something that is no text")
         if not isinstance(explained["minimal"], bool):
             raise PlanFileError(f"minimal is {short(explained['minimal'])}: it should be true or false")
-        return Explanation(core, support, explained["minimal"])
+        repairs = tuple(Repair(**repair) for repair in explained.get("repairs", ()))
+        return Explanation(core, support, explained["minimal"], repairs)
 
 
 def loads(text: str) -> Plan:

@@ -14,10 +14,12 @@ from solver.constraints.model import read_choice, whole_graph
 from solver.constraints.reason import Reason
 from solver.deadline import OutOfTimeError, ending_when
 from solver.explain.core import find_core
+from solver.explanation import Explanation, Fact
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.plan import Explanation, Fact, Plan
+from solver.plan import Plan
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
+from solver.repairs import find_repairs
 from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
 from solver.search.certify import certificate
@@ -27,7 +29,7 @@ from solver.search.smt import ContradictionError, decide
 from solver.search.thrift import thriftier
 
 EXPLAINING = 1.0, 10.0
-"""Seconds that an explanation gets, however little time is left, and however much."""
+"""Seconds that the core gets, and that the repairs get, however little time is left, and however much."""
 MOMENT = 1.0
 """Seconds beyond the time that the network may take: without it there is no search at all."""
 OnProgress = Callable[[str, Progress | None], bool | None]
@@ -95,13 +97,12 @@ def plan(
     return _plan(asked, gap, clock)
 
 
-def _plan(asked: Problem, gap: float, clock: _Clock) -> Plan:
+def _plan(asked: Problem, gap: float, clock: _Clock, *, explaining: bool = True) -> Plan:
     checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
     verdict = checker.search(seconds=clock.left())
     if verdict.status == "unsat":
-        clock.stage("explanation")
-        told = explanation(asked, min(max(EXPLAINING[0], clock.left()), EXPLAINING[1]))
+        told = _explanation(asked, clock) if explaining else None
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
@@ -144,10 +145,20 @@ def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
 
 
-def explanation(asked: Problem, seconds: float) -> Explanation:
-    """Return why an infeasible problem is so, as it is kept with a plan."""
-    found = find_core(Checker(whole_graph(asked, explaining=True)), seconds)
-    return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal)
+def _explanation(asked: Problem, clock: _Clock) -> Explanation:
+    """Return why an infeasible problem is so, and what would do."""
+    clock.stage("explanation")
+    checker = Checker(whole_graph(asked, explaining=True))
+    found = find_core(checker, clock.moment(*EXPLAINING))
+    clock.stage("repairs")
+    repairs = find_repairs(
+        asked,
+        checker,
+        found,
+        clock.moment(*EXPLAINING),
+        lambda changed, seconds: _plan(changed, 0.0, clock.part(seconds), explaining=False),
+    )
+    return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal, repairs)
 
 
 def _fact(reason: Reason) -> Fact:
@@ -195,6 +206,15 @@ class _Clock:
     def left(self) -> float:
         """Return the seconds left, never less than a moment; that moment where the caller wants to stop."""
         return 0.001 if self._stopped else max(0.001, self._end - time.monotonic())
+
+    def moment(self, least: float, most: float) -> float:
+        """Return the seconds that a stage gets, however little time is left, and however much."""
+        return min(max(least, self.left()), most)
+
+    def part(self, seconds: float) -> _Clock:
+        """Return a clock for a piece of the work, which stops where this one does."""
+        stopped = None if self._progress is None else lambda name, state: self.over() and self._stopped
+        return _Clock(seconds, stopped)
 
     def over(self) -> bool:
         """Whether the stage that runs should give up: a moment after the time is used up, as it is worth waiting for.

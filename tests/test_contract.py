@@ -82,7 +82,12 @@ def test_no_plan_is_explained() -> None:
         assert reason.source
         assert isinstance(reason.subject, str)
     assert p.explanation.minimal
-    assert p.explanation.story == str(p.explanation)
+    assert str(p.explanation).startswith(p.explanation.story)
+    for repair in p.explanation.repairs:
+        assert repair.text
+        assert repair.change
+        assert repair.cost > 0
+        assert repair.memory > 0
     assert json.loads(json.dumps(p.explanation.to_json()))["minimal"]
 
 

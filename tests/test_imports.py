@@ -26,6 +26,8 @@ FLOW = (
         "solver.graph",
         "solver.chains",
         "solver.parts",
+        "solver.words",
+        "solver.explanation",
         "solver.importers",
         "solver.autodiff",
         "solver.training",
@@ -34,7 +36,7 @@ FLOW = (
     ("solver.constraints",),
     ("solver.search", "solver.explain"),
     ("solver.plan",),
-    ("solver.planner", "solver.infer"),
+    ("solver.planner", "solver.repairs", "solver.infer"),
     (
         "solver.program",
         "solver.collectives",

@@ -10,7 +10,8 @@ import pytest
 
 from ops.placement import Partial, Replicate, Shard, layout_text
 from solver import Graph, Mesh, Plan, plan
-from solver.plan import SECONDS, Explanation, Fact
+from solver.explanation import Explanation, Fact
+from solver.plan import SECONDS
 from solver.plan_json import CHANGED, FORMAT, PlanFileError, digest, loads, parse, parse_layout, read_choice, told
 from solver.problem import ProblemError
 from tests.graphs import flattened, mlp
@@ -85,7 +86,7 @@ def test_a_plan_is_frozen() -> None:
 def test_an_explanation_as_json() -> None:
     pin = Fact("pin", "x", "you pinned `x` to S(0) on tp", "x:tp=S(0)")
     written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source}
-    assert Explanation((pin,), (), True).to_json() == {"core": [written], "support": [], "minimal": True}
+    assert Explanation((pin,), (), True).to_json() == {"core": [written], "support": [], "minimal": True, "repairs": []}
     assert pin.text in str(Explanation((pin,), (), True))
 
 

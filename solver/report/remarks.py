@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ops.placement import Replicate
-from solver.report.words import duration
+from solver.words import duration
 
 if TYPE_CHECKING:
     from solver.plan import Plan

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ops.placement import layout_text
 from solver.report.remarks import remarks
-from solver.report.words import duration, printable, size
+from solver.words import duration, printable, size
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -41,7 +41,7 @@ def plan_text(plan: Plan, *, whole: bool = False) -> str:
     """
     lines = [headline(plan)]
     if plan.explanation is not None:
-        lines.append(plan.explanation.story)
+        lines.append(str(plan.explanation))
     if plan.choice is not None:
         most = sys.maxsize if whole else MOST_ROWS
         lines += [totals(plan), stored(plan, most), rendered(_op_table(plan, most)), _reshards(plan, most)]

@@ -1,0 +1,171 @@
+"""Changes of what was asked after which there is a plan, each planned and priced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
+from solver.constraints.reason import Reason
+from solver.explain.core import Core
+from solver.explain.correction import corrections
+from solver.explanation import Repair
+from solver.mesh import Mesh
+from solver.parts import bind_refined
+from solver.plan import Plan
+from solver.problem import CAPABILITIES, Problem
+
+MOST = 5
+"""Repairs of one kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    text: str
+    change: Mapping[str, Any]
+    asked: Problem
+
+
+def find_repairs(
+    asked: Problem, checker: Checker, core: Core, seconds: float, solve: Callable[[Problem, float], Plan]
+) -> tuple[Repair, ...]:
+    """Find what would make an infeasible problem feasible, and what the plans then cost.
+
+    Parameters
+    ----------
+    asked : Problem
+    checker : Checker
+        Holds its model.
+    core : Core
+    seconds : float
+        Half of it finds changes, the rest prices them; what there is no time for is not priced, or not told.
+    solve : callable
+        ``(problem, seconds) -> plan``.
+
+    Returns
+    -------
+    tuple of Repair
+        The cheapest plan first, those without a price last.
+    """
+    begin = time.monotonic()
+    changes: list[_Change] = []
+    for change in _changes(asked, checker, core, seconds / 2):
+        changes.append(change)
+        if time.monotonic() - begin > seconds / 2:
+            break
+    priced = []
+    for number, change in enumerate(changes):
+        left = seconds - (time.monotonic() - begin)
+        priced.append(_priced(change, solve, left / (len(changes) - number)))
+    known = [repair for repair in priced if repair is not None]
+    return tuple(sorted(known, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
+
+
+def _priced(change: _Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
+    """Plan with a change; None where there is no plan after all."""
+    if seconds <= 0:
+        return Repair(change.text, change.change)
+    found = solve(change.asked, seconds)
+    if found.status == "infeasible":
+        return None
+    if found.cost is None:
+        return Repair(change.text, change.change)
+    return Repair(change.text, change.change, found.cost, found.memory.peak, found.status == "optimal")
+
+
+def _changes(asked: Problem, checker: Checker, core: Core, seconds: float) -> Iterator[_Change]:
+    yield from _wishes_given_up(asked, checker, core, seconds / 2)
+    deadline = time.monotonic() + seconds / 2
+    if any(reason.kind == "divisibility" for reason in core.support):
+        yield from _other_meshes(asked, deadline)
+    yield from _more_capabilities(asked, core, deadline)
+
+
+# -------------------------------------------------------------------------------------------------------- the wishes
+
+
+def _wishes_given_up(asked: Problem, checker: Checker, core: Core, seconds: float) -> Iterator[_Change]:
+    reasons = checker.clauses.reasons
+    chosen = [i for i, reason in enumerate(reasons) if reason in core.chosen]
+    for indices in corrections(checker, chosen, seconds, MOST):
+        given_up = [reasons[i] for i in indices]
+        pins = tuple(pin for pin in asked.pins if not any(_speaks_of(reason, pin) for reason in given_up))
+        changed = asked.with_pins(pins)
+        told = [f"drop the pin {_pin_text(reason)}" for reason in given_up if reason.kind == "pin"]
+        change: dict[str, Any] = {"drop": [_pin_text(reason) for reason in given_up if reason.kind == "pin"]}
+        if any(reason.kind == "communication" for reason in given_up):
+            changed = replace(changed, communication="any")
+            told.append('let communication be "any"')
+            change["communication"] = "any"
+        yield _Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
+
+
+def _speaks_of(reason: Reason, pin: Any) -> bool:
+    return reason.kind == "pin" and (reason.subject, reason.source) == (pin.subject, pin.source)
+
+
+def _pin_text(reason: Reason) -> str:
+    """Return a pin as it was written; one of many that a glob pinned with its own subject."""
+    written, _, placed = reason.source.rpartition(":")
+    return reason.source if written == reason.subject else f"{reason.subject}:{placed} (of {written})"
+
+
+# ---------------------------------------------------------------------------------------------------------- the mesh
+
+
+def _other_meshes(asked: Problem, deadline: float) -> Iterator[_Change]:
+    """Yield for each mesh axis the largest smaller size that has a plan, alone and with another axis grown by it."""
+    mesh = asked.mesh
+    for axis, size in zip(mesh.axes, mesh.sizes, strict=True):
+        for smaller in (n for n in range(size - 1, 0, -1) if size % n == 0):
+            if time.monotonic() > deadline:
+                return
+            found = [
+                change for sizes in _neighbours(mesh, axis, smaller) if (change := _on_mesh(asked, sizes)) is not None
+            ]
+            if found:
+                yield from found
+                break
+
+
+def _neighbours(mesh: Mesh, axis: str, smaller: int) -> Iterator[dict[str, int]]:
+    sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
+    freed = sizes[axis] // smaller
+    for other in mesh.axes:
+        if other != axis:
+            yield {**sizes, axis: smaller, other: sizes[other] * freed}
+    yield {**sizes, axis: smaller}
+
+
+def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> _Change | None:
+    changed = replace(asked, mesh=Mesh(sizes, hardware=asked.mesh.hardware))
+    if Checker(whole_graph(changed)).search().status != "sat":
+        return None
+    told = [f"{axis} {old} -> {sizes[axis]}" for axis, old in _sizes(asked.mesh) if old != sizes[axis]]
+    return _Change(f"mesh {', '.join(told)}", {"mesh": dict(sizes)}, changed)
+
+
+def _sizes(mesh: Mesh) -> Iterator[tuple[str, int]]:
+    return zip(mesh.axes, mesh.sizes, strict=True)
+
+
+# -------------------------------------------------------------------------------------------------- the capabilities
+
+
+def _more_capabilities(asked: Problem, core: Core, deadline: float) -> Iterator[_Change]:
+    """Yield each capability that alone makes a plan possible."""
+    if all(reason.kind != "rule" for reason in core.support):
+        return
+    for name in sorted(CAPABILITIES - asked.capabilities):
+        if time.monotonic() > deadline:
+            return
+        offered = asked.capabilities | {name}
+        bound = bind_refined(asked.graph, asked.refinement.parts, offered)
+        if all(bound[node] == asked.bound[node] for node in bound):
+            continue
+        changed = replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins)
+        if Checker(whole_graph(changed)).search().status == "sat":
+            yield _Change(f"grant the capability {name}", {"capabilities": [name]}, changed)

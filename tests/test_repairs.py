@@ -1,0 +1,89 @@
+"""Repairs: each one, applied to what was asked, has a plan at the price told, and gives up no more than it must."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+
+from solver import Graph, Mesh, Plan, plan
+from solver.explanation import Repair
+from tests.graphs import Case, mlp
+from tests.test_constraints import MANY, demanding
+
+FEW = settings(MANY, max_examples=40)
+
+
+def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
+    """Plan again with a repair, given as a program would read it; keep one of the pins that it drops."""
+    change: dict[str, Any] = json.loads(json.dumps(repair.to_json()))["change"]
+    dropped = [pin for pin in change.get("drop", []) if pin != keep]
+    pins: dict[str, dict[str, Any]] = {}
+    for subject, wish in (case.pins or {}).items():
+        left = {axis: placed for axis, placed in wish.items() if f"{subject}:{axis}={placed}" not in dropped}
+        if left:
+            pins[subject] = left
+    axes = change.get("mesh") or dict(zip(case.mesh.axes, case.mesh.sizes, strict=True))
+    mesh = Mesh(axes, hardware=case.mesh.hardware)
+    return plan(case.graph, mesh, pins=pins, communication=change.get("communication", case.communication))
+
+
+@FEW
+@given(case=demanding())
+def test_a_repair_holds_at_its_price_and_gives_up_no_more_than_it_must(case: Case) -> None:
+    found = plan(case.graph, case.mesh, pins=case.pins, communication=case.communication)
+    assume(found.status == "infeasible")
+    assert found.explanation is not None
+    repairs = found.explanation.repairs
+    assert repairs or not found.explanation.core
+    costs = [repair.cost for repair in repairs]
+    assert costs == sorted(costs, key=lambda cost: (cost is None, cost))
+    for repair in repairs:
+        again = repaired(case, repair)
+        assert again.status == "optimal"
+        assert repair.proved
+        assert (again.cost, again.memory.peak) == (repair.cost, repair.memory)
+        if "communication" not in repair.change:
+            for pin in repair.change.get("drop", []):
+                assert repaired(case, repair, keep=pin).status == "infeasible"
+
+
+def heads(count: int) -> Graph:
+    g = Graph("heads")
+    x = g.input("x", (2, count, 6))
+    g.output(g.op("softmax", x, axis=-1, name="y"))
+    return g
+
+
+def test_a_mesh_axis_that_divides_is_proposed() -> None:
+    found = plan(heads(4), Mesh({"dp": 2, "tp": 8}), pins={"x": "tp=S(1)"})
+    assert found.explanation is not None
+    told = [repair.text for repair in found.explanation.repairs]
+    assert sorted(told) == ["drop the pin x:tp=S(1)", "mesh dp 2 -> 4, tp 8 -> 4", "mesh tp 8 -> 4"]
+    meshes = [repair.change["mesh"] for repair in found.explanation.repairs if "mesh" in repair.change]
+    assert {"dp": 2, "tp": 4} in meshes
+    assert "There is a plan after one of these, cheapest first:" in str(found)
+
+
+def test_a_capability_that_helps_is_proposed() -> None:
+    g = Graph("lookup")
+    ids, table = g.input("ids", (4,), dtype="int64"), g.parameter("table", (8, 6))
+    g.output(g.op("embedding", ids, table, name="y"))
+    wish = {"table": "tp=S(0)", "y/weight": "tp=S(0)", "y": "tp=P(sum)"}
+    found = plan(g, Mesh({"tp": 2}), pins=wish, capabilities=frozenset())
+    assert found.status == "infeasible"
+    assert found.explanation is not None
+    granted = [repair for repair in found.explanation.repairs if "capabilities" in repair.change]
+    assert [repair.change["capabilities"] for repair in granted] == [["masked_lookup"]]
+    again = plan(g, Mesh({"tp": 2}), pins=wish, capabilities=frozenset({"masked_lookup"}))
+    assert again.cost == granted[0].cost
+
+
+def test_without_time_repairs_are_told_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(Repair("drop the pin x:dp=R", {})) == "drop the pin x:dp=R: there is a plan, not priced"
+    monkeypatch.setattr("solver.planner.EXPLAINING", (0.0, 0.0))
+    found = plan(mlp(), Mesh({"dp": 3}), pins={"x": "dp=S(0)"}, timeout=0.5)
+    assert found.explanation is not None
+    assert all(repair.cost is None for repair in found.explanation.repairs)
