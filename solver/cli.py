@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from solver import __version__
-from solver.cli_options import model_options, read_output
+from solver.cli_options import model_options, read_output, training_wishes
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -171,10 +171,13 @@ def plan_command(
 ) -> int:
     """Plan MODEL on a mesh, and prove that the plan is the best."""
     from solver import Mesh, load, plan
+    from solver.training import training_step
 
-    mesh = Mesh(axes, hardware=hardware)
+    mesh, training = Mesh(axes, hardware=hardware), training_wishes(wishes)
     with stage(f"reading {model.name}"):
         graph = load(model, dims=dims, input_shapes=shapes)
+        if training is not None:
+            graph = training_step(graph, **training)
     with stage(f"planning {len(graph.nodes)} ops") as tell, stopped_by_interrupt() as stopped:
 
         def progress(name: str, state: Any) -> bool:

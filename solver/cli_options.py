@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -142,9 +143,36 @@ MODEL_OPTIONS = (
         show_default=True,
         help="none: nothing is sent; frozen: every tensor keeps one layout.",
     ),
+    click.option(
+        "--training", is_flag=True, help="Plan the whole step: forward, backward, and the update if one is named."
+    ),
+    click.option(
+        "--loss",
+        metavar="NAME",
+        help="The tensor to differentiate, by default the only floating output; implies --training. Where it is no "
+        "single number, its gradient is an input NAME.grad.",
+    ),
+    click.option(
+        "--optimizer",
+        metavar="NAME",
+        help="Append the update of sgd, momentum, adam, adamw or lamb; implies --training.",
+    ),
+    click.option(
+        "--clip-norm",
+        type=float,
+        metavar="NORM",
+        help="Scale all gradients to this common norm, where it is larger, before the update.",
+    ),
     click.option("--gap", default=0.0, callback=read_gap, show_default=True, help="Stop at this gap: 0.01 is 1%."),
     click.option("--timeout", default=60.0, callback=read_number, show_default=True, help="Seconds to search."),
 )
+
+
+def training_wishes(wishes: dict[str, Any]) -> dict[str, Any] | None:
+    """Take what speaks of training out of the wishes; None where nothing asks for it."""
+    given = {name: wishes.pop(name) for name in ("loss", "optimizer", "clip_norm")}
+    asked = wishes.pop("training")
+    return given if asked or any(value is not None for value in given.values()) else None
 
 
 def model_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -42,6 +42,32 @@ def test_a_plan_is_made_written_and_confirmed(run: Run, model: Path, tmp_path: P
     assert run("check", out)[0] == 0
 
 
+def test_a_training_step_is_planned(run: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    step = ("--loss", "y", "--optimizer", "adamw", "--clip-norm", "1")
+    code, said, complaint = run("plan", model, *MESH, *step, "--json", out, "--verify")
+    assert (code, complaint) == (0, "")
+    assert "optimal" in said
+    graph = solver.Plan.from_json(out.read_text(encoding="utf-8")).problem.graph
+    assert graph.ties["down.adamw.param_out"] == "down"
+    assert run("plan", model, *MESH, "--training", "--json", out)[0] == 0
+    graph = solver.Plan.from_json(out.read_text(encoding="utf-8")).problem.graph
+    assert sorted(graph.gradients.values()) == ["down", "up"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--loss", "z"), "the loss 'z' is no tensor of graph 'mlp'; its outputs are 'y'"),
+        (("--optimizer", "sdg"), "'sdg' is no optimizer: choose from sgd, momentum, adam, adamw, lamb"),
+        (("--clip-norm", "1"), "clip_norm is given, but no optimizer: choose one"),
+        (("--optimizer", "sgd", "--clip-norm", "-1"), "clip_norm is -1.0: give a number above 0"),
+    ],
+)
+def test_a_training_step_that_cannot_be(run: Run, model: Path, options: tuple[str, ...], told: str) -> None:
+    assert run("plan", model, *MESH, *options) == (2, "", f"shardproof: {told}\n")
+
+
 def test_a_plan_is_confirmed_where_z3_is_not_installed(run: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     assert run("plan", model, *MESH, "--json", out)[0] == 0
