@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from solver import Graph
 from solver.graph import Tensor
+from solver.training import training_step
 
 
 def gpt(
@@ -15,16 +18,32 @@ def gpt(
     sequence: int = 2048,
     vocabulary: int = 50304,
     dtype: str = "bfloat16",
+    loss: bool = False,
 ) -> Graph:
-    """Build the forward pass of a GPT-like decoder: embedding, blocks (attention, MLP), final norm, logits."""
+    """Build the forward pass of a GPT-like decoder: embedding, blocks (attention, MLP), final norm, logits.
+
+    With ``loss`` the output is their mean cross entropy with given labels.
+    """
     graph = Graph(f"gpt-{layers}x{hidden}")
     ids = graph.input("ids", (batch, sequence), dtype="int64")
     x = graph.op("embedding", ids, graph.parameter("wte", (vocabulary, hidden), dtype), name="embed")
     for layer in range(layers):
         x = _block(graph, x, f"h{layer}", hidden, heads, dtype)
     x = _norm(graph, x, "ln_f", hidden, dtype)
-    graph.output(graph.op("matmul", x, graph.parameter("head", (hidden, vocabulary), dtype), name="logits"))
+    logits = graph.op("matmul", x, graph.parameter("head", (hidden, vocabulary), dtype), name="logits")
+    if not loss:
+        graph.output(logits)
+        return graph
+    labels = graph.input("labels", (batch, sequence, 1), dtype="int64")
+    graph.output(
+        graph.op("mean", graph.op("cross_entropy_with_softmax", logits, labels, name="entropy")[1], name="loss")
+    )
     return graph
+
+
+def gpt_training(layers: int, optimizer: str | None = "adamw", clip_norm: float | None = None, **sizes: Any) -> Graph:
+    """Build the training step of a `gpt`: forward, backward, update."""
+    return training_step(gpt(layers, loss=True, **sizes), "loss", optimizer, clip_norm=clip_norm)
 
 
 def _norm(graph: Graph, x: Tensor, name: str, hidden: int, dtype: str) -> Tensor:
