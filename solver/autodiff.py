@@ -73,8 +73,7 @@ def add_gradients(graph: Graph, loss: Tensor | str | None = None, parameters: It
     backward.run(goal)
     without = [name for name in learned if not backward.mark(name)]
     if without:
-        told = ", ".join(map(repr, without))
-        made.notes.append(f"no path leads from {told} to the loss {goal.name!r}: no gradient")
+        made.notes.append(f"{_listed(without)} not learned: the loss {goal.name!r} does not depend on what they hold")
     return made
 
 
@@ -114,18 +113,25 @@ def _loss(graph: Graph, loss: Tensor | str | None) -> Tensor:
 
 
 def _learned(graph: Graph) -> list[str]:
-    """Return the floating parameters, but for those that ops read as what is not learned; a note names these."""
-    every = [tensor for tensor in graph.tensors.values() if tensor.role == "parameter" and floating(tensor)]
-    kept = {
-        tensor.name: [use for use in graph.uses(tensor.name) if _undefined(graph, use)]
-        for tensor in every
-        if graph.uses(tensor.name) and all(_undefined(graph, use) for use in graph.uses(tensor.name))
-    }
-    for name, uses in kept.items():
-        operand = uses[0].operand.split(".")[0]
-        op = graph.nodes[uses[0].op].op
-        graph.notes.append(f"parameter {name!r} is not learned: it is {operand} of {op}, which has no gradient")
-    return [tensor.name for tensor in every if tensor.name not in kept]
+    """Return the floating parameters, but for those that ops read as what is not learned; notes tell of these."""
+    learned: list[str] = []
+    kept: dict[str, list[str]] = {}
+    for tensor in graph.tensors.values():
+        if tensor.role == "parameter" and floating(tensor):
+            uses = graph.uses(tensor.name)
+            if uses and all(_undefined(graph, use) for use in uses):
+                kept.setdefault(f"{uses[0].operand} of {graph.nodes[uses[0].op].op}", []).append(tensor.name)
+            else:
+                learned.append(tensor.name)
+    for where, names in kept.items():
+        graph.notes.append(f"{_listed(names)} not learned: read as {where}, which has no gradient")
+    return learned
+
+
+def _listed(names: list[str]) -> str:
+    """Name a few parameters, and count the others."""
+    told = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{told} {'is' if len(names) == 1 else 'are'}"
 
 
 def _chosen(graph: Graph, parameters: Iterable[str]) -> list[str]:

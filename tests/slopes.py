@@ -32,7 +32,7 @@ class Slopes:
         self, forward: Graph, step: Graph, loss: str, values: Mapping[str, Array] | None = None, seed: int = 0
     ) -> None:
         self.forward = copy_of(forward, outputs=[loss])
-        self.loss = loss
+        self.loss, self.kinks = loss, 0
         self.values = random_values(step, seed) | dict(values or {})
         self.seed = self.values[f"{loss}.grad"]
         made = run_whole(step, self.values)
@@ -48,7 +48,7 @@ class Slopes:
     def wrong(self, groups: Sequence[Sequence[str]] | None = None, rtol: float = 1e-6) -> Iterator[str]:
         """Yield each group of parameters along which the loss moves otherwise than the gradients say.
 
-        Where the two sides of the point differ, it stands on a kink, and nothing is said.
+        Where the two sides of the point differ, it stands on a kink, which `kinks` counts, and nothing is said.
         """
         rng = np.random.default_rng(17)
         here = self.number({}, 0.0)
@@ -58,6 +58,7 @@ class Slopes:
             right, left = (above - here) / STEP, (here - below) / STEP
             scale = max(1.0, abs(right), abs(left), *(float(np.abs(self.grads[name]).max()) for name in names))
             if abs(right - left) > 1e-3 * scale:
+                self.kinks += 1
                 continue
             said, expected = sum(float((self.grads[n] * m).sum()) for n, m in moves.items()), (above - below) / STEP / 2
             if not abs(said - expected) <= max(rtol * scale, 1e-13 * abs(here) / STEP):
