@@ -21,7 +21,7 @@ from solver.importers.aten_norms import NORMS
 from solver.importers.aten_pointwise import POINTWISE
 from solver.importers.aten_products import PRODUCTS
 from solver.importers.aten_reductions import REDUCTIONS
-from solver.importers.aten_site import Lowering, Result, Site
+from solver.importers.aten_site import Lowering, Result, Saved, Site
 from solver.importers.aten_views import VIEWS
 from solver.importers.capture import (
     BUFFER,
@@ -135,9 +135,7 @@ class _Reading:
         for entry, (role, of) in zip(entries, self._output_roles(node, entries), strict=True):
             if entry is None:
                 continue
-            if not isinstance(entry, Ref) or not isinstance(self.scope[entry.name], Value):
-                raise UnsupportedNodeError(f"{node}: its output {entry!r} is no tensor")
-            value, source = self.scope[entry.name], self.sources.get(of)
+            value, source = self._output(entry, node), self.sources.get(of)
             if role == MUTATION and value is source:
                 continue
             if role == GRADIENT and source is not None and source.role == "weight":
@@ -145,6 +143,14 @@ class _Reading:
             elif role == MUTATION and source is not None:
                 self.sketch.ties[len(self.sketch.outputs)] = source
             self.sketch.outputs.append(("", value))
+
+    def _output(self, entry: Any, node: CapturedNode) -> Value:
+        found = self.scope[entry.name] if isinstance(entry, Ref) else None
+        if isinstance(found, Saved) and found.make is not None:
+            found = found.make()
+        if not isinstance(found, Value):
+            raise UnsupportedNodeError(f"{node}: its output {getattr(entry, 'name', entry)!r} is no tensor here")
+        return found
 
     def _output_roles(self, node: CapturedNode, entries: Sequence[Any]) -> Sequence[tuple[str, str]]:
         """Say what each output is; by the order of the format where the capture does not."""

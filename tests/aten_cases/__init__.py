@@ -1,0 +1,14 @@
+"""What each aten overload is tried on: small tensors, and variants of its other arguments."""
+
+from __future__ import annotations
+
+from aten_cases.case import Case
+from aten_cases.elements import losses, pointwise, reductions
+from aten_cases.layers import images, norms, products
+from aten_cases.views import creation, indexing, views
+
+CASES: list[Case] = [
+    case
+    for family in (views, creation, indexing, pointwise, reductions, losses, products, norms, images)
+    for case in family()
+]
