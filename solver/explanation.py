@@ -69,7 +69,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why there is no plan.
+    """Why there is no plan, or why a plan is as it is.
 
     Parameters
     ----------
@@ -81,22 +81,34 @@ class Explanation:
         Whether every member of the core and of the support is proved to be needed.
     repairs : tuple of Repair
         What would do, the cheapest plan first.
+    cost_delta : float or None
+        Of an answer about a plan: the seconds that the other way costs more; None where there is no other way.
+    answer : str
+        Of an answer about a plan: the words; empty for an explanation of why there is none.
     """
 
     core: tuple[Fact, ...]
     support: tuple[Fact, ...]
     minimal: bool
     repairs: tuple[Repair, ...] = ()
+    cost_delta: float | None = None
+    answer: str = ""
+
+    @property
+    def text(self) -> str:
+        """The explanation in words, without repairs."""
+        return self.answer or self.story
 
     @property
     def story(self) -> str:
         """The explanation in words: what was asked, what stands against it, and what may be done."""
-        wishes, facts = _told_once(self.core), _told_once(self.support)
+        wishes = told_once(self.core)
         if not wishes:
+            facts = told_once(self.support)
             return "\n".join(["This graph has no plan on this mesh, whatever is asked for, because", *facts])
         count = len(self.core)
         lines = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
-        lines += wishes + (["because", *facts] if facts else [])
+        lines += wishes + self.because()
         if not self.minimal:
             return "\n".join([*lines, "There was no time to find out whether each of these is needed for this."])
         hint = "drop it" if count == 1 else "drop any one of them, and this contradiction is gone"
@@ -106,10 +118,15 @@ class Explanation:
             hint += "; or ask for one partial kind on all mesh axes (sum and avg may stand together)"
         return "\n".join([*lines, f"hint: {hint}."])
 
+    def because(self) -> list[str]:
+        """Return the lines that tell the support; none where there is none."""
+        facts = told_once(self.support)
+        return ["because", *facts] if facts else []
+
     def __str__(self) -> str:
         if not self.repairs:
-            return self.story
-        return "\n".join([self.story, "There is a plan after one of these, cheapest first:", *self._remedies()])
+            return self.text
+        return "\n".join([self.text, "There is a plan after one of these, cheapest first:", *self._remedies()])
 
     def _remedies(self) -> list[str]:
         return [f"  {repair}" for repair in self.repairs]
@@ -124,7 +141,7 @@ class Explanation:
         }
 
 
-def _told_once(facts: Sequence[Fact]) -> list[str]:
+def told_once(facts: Sequence[Fact]) -> list[str]:
     """Return facts as lines; those that differ in nothing but their subject are told by the first of them."""
     groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
     for fact in facts:

@@ -145,6 +145,51 @@ class Plan:
         """Every reshard: tensor, uses, source, target and its moves."""
         return self.evaluation.reshards
 
+    # ---------------------------------------------------------------------------------------------------- its reasons
+
+    def why(self, tensor: str, timeout: float = 60.0) -> Explanation:
+        """Return what keeps a tensor in its layout: what the next best costs, or the facts that leave no other.
+
+        Parameters
+        ----------
+        tensor : str
+        timeout : float, optional
+            Seconds: this plans anew with the tensor elsewhere.
+
+        Raises
+        ------
+        ValueError
+            Where there is no plan or no such tensor.
+        """
+        from solver.why import why
+
+        return why(self, tensor, timeout)
+
+    def why_not(self, tensor: str, wish: Mapping[str, Any] | str, timeout: float = 60.0) -> Explanation:
+        """Return what it would take for a tensor, or a use as ``op/operand``, to lie otherwise.
+
+        Parameters
+        ----------
+        tensor : str
+        wish : mapping or str
+            Placements, as in a pin: ``{"tp": Shard(1)}`` or ``"tp=S(1)"``.
+        timeout : float, optional
+            Seconds: this plans anew.
+
+        Returns
+        -------
+        Explanation
+            Where it is impossible with the core of facts against it; else with `cost_delta` and what would change.
+
+        Raises
+        ------
+        ValueError
+            Where there is no plan, or the wish names nothing or cannot be read.
+        """
+        from solver.why import why_not
+
+        return why_not(self, tensor, wish, timeout)
+
     # --------------------------------------------------------------------------------------------------- what it runs
 
     @cached_property

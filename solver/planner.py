@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.model import read_choice, whole_graph
 from solver.constraints.reason import Reason
 from solver.deadline import OutOfTimeError, ending_when
-from solver.explain.core import find_core
+from solver.explain.core import Core, find_core
 from solver.explanation import Explanation, Fact
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -32,6 +32,8 @@ EXPLAINING = 1.0, 10.0
 """Seconds that the core gets, and that the repairs get, however little time is left, and however much."""
 MOMENT = 1.0
 """Seconds beyond the time that the network may take: without it there is no search at all."""
+Explain: TypeAlias = "Callable[[Problem, _Clock], Explanation]"
+"""What is done about a problem without a plan."""
 OnProgress = Callable[[str, Progress | None], bool | None]
 """Called with the stage, now and then, and during the search with how far it is; all stops when it returns True."""
 
@@ -94,15 +96,36 @@ def plan(
     gap = _number("gap", gap)
     clock.stage("constraints")
     asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities)
-    return _plan(asked, gap, clock)
+    return _plan(asked, gap, clock, _mended)
 
 
-def _plan(asked: Problem, gap: float, clock: _Clock, *, explaining: bool = True) -> Plan:
+def plan_problem(asked: Problem, timeout: float) -> Plan:
+    """Answer a question that has been read already; where there is no plan say why, but look for no repairs.
+
+    Parameters
+    ----------
+    asked : Problem
+    timeout : float
+        Seconds.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ValueError
+        For a time that is no number from 0 up.
+    """
+    return _plan(asked, 0.0, _Clock(_number("timeout", timeout), None), _explained)
+
+
+def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
     checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
     verdict = checker.search(seconds=clock.left())
     if verdict.status == "unsat":
-        told = _explanation(asked, clock) if explaining else None
+        told = None if explain is None else explain(asked, clock)
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
@@ -145,20 +168,30 @@ def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
 
 
-def _explanation(asked: Problem, clock: _Clock) -> Explanation:
+def _explained(asked: Problem, clock: _Clock) -> Explanation:
+    """Return why an infeasible problem is so."""
+    return _told(_core(asked, clock)[1])
+
+
+def _mended(asked: Problem, clock: _Clock) -> Explanation:
     """Return why an infeasible problem is so, and what would do."""
+    checker, core = _core(asked, clock)
+    clock.stage("repairs")
+
+    def solve(changed: Problem, seconds: float) -> Plan:
+        return _plan(changed, 0.0, clock.part(seconds), None)
+
+    return replace(_told(core), repairs=find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve))
+
+
+def _core(asked: Problem, clock: _Clock) -> tuple[Checker, Core]:
     clock.stage("explanation")
     checker = Checker(whole_graph(asked, explaining=True))
-    found = find_core(checker, clock.moment(*EXPLAINING))
-    clock.stage("repairs")
-    repairs = find_repairs(
-        asked,
-        checker,
-        found,
-        clock.moment(*EXPLAINING),
-        lambda changed, seconds: _plan(changed, 0.0, clock.part(seconds), explaining=False),
-    )
-    return Explanation(tuple(map(_fact, found.chosen)), tuple(map(_fact, found.support)), found.minimal, repairs)
+    return checker, find_core(checker, clock.moment(*EXPLAINING))
+
+
+def _told(core: Core) -> Explanation:
+    return Explanation(tuple(map(_fact, core.chosen)), tuple(map(_fact, core.support)), core.minimal)
 
 
 def _fact(reason: Reason) -> Fact:

@@ -36,7 +36,7 @@ FLOW = (
     ("solver.constraints",),
     ("solver.search", "solver.explain"),
     ("solver.plan",),
-    ("solver.planner", "solver.repairs", "solver.infer"),
+    ("solver.planner", "solver.repairs", "solver.why", "solver.infer"),
     (
         "solver.program",
         "solver.collectives",
@@ -54,6 +54,7 @@ DOORS = {
     ("solver.plan", "solver.program"),
     ("solver.plan", "solver.verify"),
     ("solver.plan", "solver.simulate"),
+    ("solver.plan", "solver.why"),
     ("solver.plan", "solver.report.text"),
 }
 Z3_PLACES = ("solver.constraints", "solver.search", "solver.explain")

@@ -1,0 +1,176 @@
+"""Why a tensor of a plan lies as it does, and why not otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ops.placement import Parts, Placement, Shard, layout_text
+from solver.explanation import Explanation, Fact, told_once
+from solver.layout import placements
+from solver.plan import SECONDS, Plan
+from solver.planner import plan_problem
+from solver.problem import Problem, ProblemError, problem
+from solver.words import duration
+
+MOST_CHANGES = 6
+"""Collectives that are told of what another plan does differently."""
+
+
+def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: float) -> Explanation:
+    """Return what it would take for a tensor, or a use, to lie otherwise.
+
+    Parameters
+    ----------
+    plan : Plan
+        With a choice.
+    tensor : str
+        A tensor, or a use as ``op/operand``.
+    wish : mapping or str
+        Placements, as in a pin.
+    timeout : float
+        Seconds.
+
+    Returns
+    -------
+    Explanation
+        Where it is impossible with the core; else with the price and what changes.
+
+    Raises
+    ------
+    ProblemError
+        Where there is no plan, or the wish names nothing or cannot be read.
+    """
+    _has_a_choice(plan)
+    asked = _with(plan.problem, tensor, wish)
+    found = plan_problem(asked, timeout)
+    what = f"{tensor!r} at {_wish_text(asked, plan.problem)}"
+    if found.status == "infeasible":
+        assert found.explanation is not None
+        return _impossible(what, found.explanation, plan.problem)
+    if found.choice is None:
+        return replace(_NOTHING, answer=f"There was no time to find a plan with {what}.")
+    told = _priced(what, plan, found)
+    return replace(told, answer=f"With {told.answer}")
+
+
+def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
+    """Return what keeps a tensor in its layout: the next best it could have instead, or the facts that leave no other.
+
+    Parameters
+    ----------
+    plan : Plan
+        With a choice.
+    tensor : str
+    timeout : float
+        Seconds for all the plans that this takes.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    ProblemError
+        Where there is no plan or no such tensor.
+    """
+    _has_a_choice(plan)
+    layout = plan.layout(tensor)
+    here = f"{tensor!r} lies {layout_text(tuple(layout.values()))}"
+    others = list(_others(plan.problem, tensor, layout))
+    if not others:
+        return replace(_NOTHING, answer=f"{here}: it can lie no other way on this mesh.")
+    found, refused = [], []
+    for axis, placement in others:
+        other = plan_problem(_with(plan.problem, tensor, {axis: placement}), timeout / len(others))
+        if other.choice is not None:
+            found.append((other.evaluation.total, f"{placement} on {axis}", other))
+        elif other.explanation is not None:
+            refused.append(other.explanation)
+    if not found:
+        return _forced(here, refused, plan.problem)
+    _, what, best = min(found, key=lambda one: one[0])
+    told = _priced(f"{tensor!r} at {what}", plan, best)
+    rest = f" {len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
+    return replace(told, answer=f"{here}. The next best is {what}: with {told.answer}{rest}")
+
+
+_NOTHING = Explanation((), (), minimal=True)
+
+
+def _has_a_choice(plan: Plan) -> None:
+    if plan.choice is None:
+        raise ProblemError(f"there is no plan to ask: the status is {plan.status}")
+
+
+def _with(asked: Problem, tensor: str, wish: Mapping[str, Any] | str) -> Problem:
+    """Return a question with one more pin."""
+    more = problem(asked.graph, asked.mesh, pins={tensor: wish}, capabilities=asked.capabilities)
+    return asked.with_pins((*asked.pins, *(pin for pin in more.pins if pin not in asked.pins)))
+
+
+def _wish_text(asked: Problem, before: Problem) -> str:
+    new = asked.pins[len(before.pins) :]
+    return ", ".join(f"{pin.placement} on {asked.mesh.axes[pin.axis]}" for pin in new) or "what is pinned already"
+
+
+def _others(asked: Problem, tensor: str, layout: Mapping[str, Placement]) -> Iterator[tuple[str, Placement]]:
+    """Yield every R and S on one mesh axis that the tensor does not have."""
+    for (axis, placed), size in zip(layout.items(), asked.mesh.sizes, strict=True):
+        for placement in placements(asked.parts(tensor), ()) if size > 1 else ():
+            if placement != placed and _divides(asked.parts(tensor), placement, size):
+                yield axis, placement
+
+
+def _divides(parts: Parts, placement: Placement, size: int) -> bool:
+    if not isinstance(placement, Shard):
+        return True
+    return math.prod(parts[placement.dim][placement.part :]) % size == 0
+
+
+def _asked_before(facts: tuple[Fact, ...], asked: Problem) -> tuple[Fact, ...]:
+    """Return the facts that the person chose, without the wish that was only a question."""
+    known = {(pin.subject, pin.source) for pin in asked.pins}
+    return tuple(fact for fact in facts if fact.kind != "pin" or (fact.subject, fact.source) in known)
+
+
+def _impossible(what: str, told: Explanation, asked: Problem) -> Explanation:
+    chosen = _asked_before(told.core, asked)
+    lines = [f"No plan has {what}" + (", since" if chosen else "")]
+    return replace(told, core=chosen, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
+
+
+def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanation:
+    if not refused:
+        return replace(_NOTHING, minimal=False, answer=f"{here}. There was no time to plan with it elsewhere.")
+    chosen = tuple(dict.fromkeys(fact for told in refused for fact in _asked_before(told.core, asked)))
+    support = tuple(dict.fromkeys(fact for told in refused for fact in told.support))
+    told = Explanation(chosen, support, minimal=False)
+    lines = [f"{here}, and no plan has it otherwise" + (", since" if chosen else "")]
+    return replace(told, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
+
+
+def _priced(what: str, plan: Plan, other: Plan) -> Explanation:
+    before, after = plan.evaluation.total, other.evaluation.total
+    more = after - before
+    share = f" ({more / before:+.1%})" if before else ""
+    said = "as much" if not more else f"{duration(abs(more))} {'more' if more > 0 else 'less'}{share}"
+    best = "the best plan" if other.status == "optimal" else "a plan (not proved to be the best)"
+    lines = [f"{what} {best} takes {duration(after)}, {said}."]
+    sent_before, sent_after = _collectives(plan), _collectives(other)
+    for sign, one, two in (("then", sent_after, sent_before), ("no longer", sent_before, sent_after)):
+        changed = sorted((one - two).items(), key=lambda item: (-item[0][1], item[0]))
+        lines += [f"  {sign} {text}: {duration(time)}" for (text, time), _ in changed[:MOST_CHANGES] if time]
+    return replace(_NOTHING, cost_delta=more / SECONDS, answer="\n".join(lines))
+
+
+def _collectives(plan: Plan) -> Counter[tuple[str, int]]:
+    """Return what a plan sends: a text and a time for each collective."""
+    return Counter(
+        (f"{told.kind}[{told.axis}] of {reshard.tensor}", move.time)
+        for reshard in plan.reshards
+        for told, move in zip(reshard.collectives, reshard.moves, strict=True)
+    )

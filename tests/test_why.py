@@ -1,0 +1,116 @@
+"""Why a tensor lies as it does, and why not otherwise: against the reference, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ops.placement import Replicate, Shard
+from solver import Graph, Mesh, Plan, plan, reference
+from solver.plan import SECONDS
+from solver.problem import ProblemError
+from solver.reference_task import Task
+from tests.graphs import Case, mlp, random_graphs
+from tests.test_constraints import MANY
+
+FEW = settings(MANY, max_examples=40)
+
+
+def cheapest(case: Case, tensor: str, axis: str, placement: str) -> int | None:
+    """Return the least price with one more pin, by the reference."""
+    pins = {subject: dict(wish) for subject, wish in (case.pins or {}).items()}
+    known = pins.setdefault(tensor, {})
+    if str(known.get(axis, placement)) != placement:
+        return None
+    pins[tensor] = {**known, axis: placement}
+    task = Task(case.graph, case.mesh, pins=pins, communication=case.communication, capabilities=case.capabilities)
+    found = reference.best(task)
+    return None if found is None else found[0]
+
+
+@FEW
+@given(case=random_graphs(max_ops=4, max_axes=2), data=st.data())
+def test_why_not_is_priced_as_the_reference_prices_it(case: Case, data: st.DataObject) -> None:
+    asked = {"pins": case.pins, "communication": case.communication, "capabilities": case.capabilities}
+    found = plan(case.graph, case.mesh, **asked)
+    assume(found.status == "optimal")
+    tensor = data.draw(st.sampled_from(sorted(case.graph.tensors)))
+    axis = data.draw(st.sampled_from(case.mesh.axes))
+    placement = data.draw(st.sampled_from(["R", *(f"S({d})" for d in range(len(case.graph.tensors[tensor].shape)))]))
+    told = found.why_not(tensor, f"{axis}={placement}")
+    least = cheapest(case, tensor, axis, placement)
+    if least is None:
+        assert told.cost_delta is None
+        assert told.text.startswith("No plan has")
+        assert all("you pinned" in fact.text or fact.kind != "pin" for fact in told.core)
+    else:
+        assert found.cost_ps is not None
+        assert told.cost_delta == pytest.approx((least - found.cost_ps) / SECONDS)
+        assert told.core == ()
+
+
+def attention() -> Graph:
+    g = Graph("attention")
+    x = g.input("x", (4096, 4096), dtype="bfloat16")
+    up = g.op("matmul", x, g.parameter("w1", (4096, 16384), "bfloat16"), name="up")
+    down = g.op("matmul", g.op("relu", up, name="act"), g.parameter("w2", (16384, 4096), "bfloat16"), name="down")
+    g.output(g.op("softmax", down, name="prob"))
+    return g
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(attention(), Mesh({"dp": 2, "tp": 4}), pins={"x": "tp=R"})
+
+
+def test_a_pin_is_named(found: Plan) -> None:
+    told = found.why_not("x", {"tp": Shard(1)})
+    assert str(told) == "No plan has 'x' at S(1) on tp, since\n  you pinned 'x' to R on tp"
+    assert told.minimal
+
+
+def test_a_rule_is_named(found: Plan) -> None:
+    told = found.why_not("prob/x", "tp=S(1)")
+    assert "softmax 'prob' has the rule x[a* c@axis b*] -> out[a* c b*] (whole c)" in told.text
+    assert [fact.kind for fact in told.support] == ["rule"]
+    assert told.core == ()
+
+
+def test_a_price_is_told_with_what_changes(found: Plan) -> None:
+    told = found.why_not("w1", "dp=S(1)")
+    assert told.text.splitlines()[0] == (
+        "With 'w1' at S(1) on dp the best plan takes 173.6 us, 22.15 us more (+14.6%)."
+    )
+    assert told.text.splitlines()[1] == "  then all_reduce[dp] of down: 19.64 us"
+    assert told.cost_delta == pytest.approx(22.15e-6, rel=1e-3)
+
+
+def test_the_next_best_is_told(found: Plan) -> None:
+    told = found.why("w1")
+    assert told.text.startswith("'w1' lies [R, R]. The next best is S(1) on dp: with 'w1' at S(1) on dp the best plan")
+    assert found.why("w1").text == told.text
+
+
+def test_what_leaves_no_other_layout_is_told() -> None:
+    bound = plan(mlp(), Mesh({"dp": 2}), pins={"x": "dp=S(0)"})
+    told = bound.why("x")
+    assert told.text.startswith("'x' lies [S(0)], and no plan has it otherwise, since\n  you pinned 'x' to S(0) on dp")
+    assert told.cost_delta is None
+    g = Graph("odd")
+    g.output(g.op("relu", g.input("x", (3,)), name="y"))
+    alone = plan(g, Mesh({"dp": 2}))
+    assert alone.why("x").text == "'x' lies [R]: it can lie no other way on this mesh."
+
+
+def test_there_must_be_a_plan(found: Plan) -> None:
+    nothing = replace(found, status="unknown", choice=None)
+    for ask in (lambda: nothing.why("x"), lambda: nothing.why_not("x", {"tp": Replicate()})):
+        with pytest.raises(ProblemError, match="there is no plan to ask: the status is unknown"):
+            ask()
+    with pytest.raises(ProblemError, match="there is no tensor 'z'"):
+        found.why("z")
+    with pytest.raises(ProblemError, match="pin on 'z' names no tensor"):
+        found.why_not("z", "tp=R")
