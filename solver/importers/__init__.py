@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from solver.graph import Graph
 from solver.importers.aten import lower
 from solver.importers.capture import is_capture, read_capture
 from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
 
-__all__ = ["ImporterError", "load"]
+__all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "load", "paddle_pins"]
 
 
 def load(
@@ -109,3 +111,82 @@ def _json(path: Path) -> Graph:
         return Graph.from_json(data)
     except ValueError as error:
         raise UnreadableModelError(f"{path}: {error}") from error
+
+
+def from_paddle(program: Any, **options: Any) -> Graph:
+    """Bring a PIR program of PaddlePaddle in: forward, with its backward pass, or a whole training step.
+
+    Parameters
+    ----------
+    program : paddle.static.Program
+    **options
+        ``fetch``, ``gradients``, ``input_shapes``, ``name``: see `solver.importers.paddle.read_paddle`.
+
+    Returns
+    -------
+    Graph
+        New parameters and states of an optimizer's step leave it, tied to the old ones.
+
+    Raises
+    ------
+    ImporterError
+        One sentence on what is wrong and what to do.
+    """
+    graph: Graph = _paddle().read_paddle(program, **options).graph
+    return graph
+
+
+def paddle_pins(program: Any, **options: Any) -> dict[str, dict[str, Any]]:
+    """Return the placements that a program carries as pins for `plan`.
+
+    Parameters
+    ----------
+    program : paddle.static.Program
+    **options
+        As `from_paddle` was given them.
+
+    Returns
+    -------
+    dict
+        Tensor of the graph -> mesh axis -> placement, as ``paddle.distributed.shard_tensor`` and ``reshard`` asked for.
+
+    Raises
+    ------
+    ImporterError
+        As `from_paddle` does.
+    """
+    pins: dict[str, dict[str, Any]] = _paddle().read_paddle(program, **options).pins
+    return pins
+
+
+def from_paddle_layer(layer: Any, *inputs: Any) -> Graph:
+    """Bring the forward pass of a ``paddle.nn.Layer`` in.
+
+    Parameters
+    ----------
+    layer : paddle.nn.Layer
+    *inputs : paddle.static.InputSpec, or array
+        What it is called with; of an array shape and dtype count.
+
+    Returns
+    -------
+    Graph
+        Parameters carry the names that the layer gives them.
+
+    Raises
+    ------
+    ImporterError
+        As `from_paddle` does.
+    """
+    graph: Graph = _paddle().read_layer(layer, *inputs).graph
+    return graph
+
+
+def _paddle() -> ModuleType:
+    try:
+        import solver.importers.paddle as reader
+    except ImportError as error:
+        raise UnreadableModelError(
+            f"programs of PaddlePaddle need the extra paddle ({error}): pip install 'shardproof[paddle]'"
+        ) from error
+    return reader
