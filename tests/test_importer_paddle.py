@@ -189,7 +189,7 @@ def test_unknown_ops_are_named_all_at_once() -> None:
     said = str(refused.value)
     assert said.startswith("2 kinds of ops become nothing here: op 'pd_op.inverse' (its result is 'inverse' (from ")
     assert "test_importer_paddle.py" in said
-    assert 'paddle.linalg.inv(x)): declare it with replicate_only("inverse", "' in said
+    assert 'paddle.linalg.inv(x))): declare it with replicate_only("inverse", "' in said
 
 
 @pytest.mark.parametrize("wrong", [3, nn])

@@ -89,7 +89,7 @@ class Reading:
     def is_gradient(self, grad: Value, param: Value) -> None:
         """Say what an optimizer takes as the gradient of a parameter."""
         if grad.role == "result" and param.role == "weight":
-            self.sketch.gradients.append((grad, param))
+            self.sketch.slopes.append((grad, param))
 
     def seed_of(self, op: Any) -> int:
         """Return the seed of an op that draws: the first one has 1."""
@@ -137,18 +137,20 @@ class Reading:
                 self._leave(left, value)
             for name, value in self.ends.values():
                 self._leave(left, value, name)
-        for param, grad in gradients:
-            if grad is None:
-                continue
-            weight, slope = self._one(param, "gradients"), self._one(grad, "gradients")
+        given = [
+            (self._one(param, "gradients"), self._one(grad, "gradients"))
+            for param, grad in gradients
+            if grad is not None
+        ]
+        for _, slope in given:
             self._leave(left, slope)
-            self.sketch.ties.append((slope, weight))
-            self.is_gradient(slope, weight)
-        for old, new in self.kept.values():
+        for _, new in self.kept.values():
             self._leave(left, new)
-            if new.shape == old.shape:
-                self.sketch.ties.append((new, old))
-        self.sketch.outputs = list(left.values())
+        places = {key: index for index, key in enumerate(left)}
+        sketch = self.sketch
+        sketch.outputs = list(left.values())
+        sketch.gradients = {places[id(slope)]: weight for weight, slope in given}
+        sketch.ties = {places[id(new)]: old for old, new in self.kept.values() if new.shape == old.shape}
 
     def _leave(self, left: dict[int, tuple[str, Value]], value: Value, name: str = "") -> None:
         if value.role == "known":

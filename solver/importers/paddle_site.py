@@ -256,15 +256,20 @@ class Site:
         self, op: str, operands: Sequence[Operand], attrs: Mapping[str, Any], made: Mapping[str, Value]
     ) -> None:
         """Run the kernel of an op on known operands."""
-        bound, _ = self.reading.sketch.bind(op, operands, dict(attrs))
+        rule = rule_for(op)
         arrays: list[Any] = []
+        shapes: dict[str, Any] = {}
+        for spec, operand in zip(rule.operands, operands, strict=False):
+            given = operand if operand is None or isinstance(operand, Value) else list(operand)
+            shapes[spec.name] = [one.shape for one in given] if isinstance(given, list) else given and given.shape
+        bound = rule.bind(shapes, attrs)
         for operand in operands:
             if operand is None:
                 arrays.append(None)
             else:
                 arrays += [one.data for one in ([operand] if isinstance(operand, Value) else operand)]
         arrays += [None] * (len(bound.operands) - len(arrays))
-        running = steps(rule_for(op), bound, arrays, attrs, Device(bound, ()))
+        running = steps(rule, bound, arrays, attrs, Device(bound, ()))
         try:
             asked = next(running)
             while True:

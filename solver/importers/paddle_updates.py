@@ -52,10 +52,10 @@ def _update(site: Site) -> None:
         site.bind(**{spec.name: new})
         site.reading.keep(old, new, site.inputs[kept])
         if kept != "param" and old.shape == param.shape:
-            site.reading.sketch.ties.append((old, param))
+            site.reading.sketch.followers.append((old, param))
     if stepped is not param:
         site.bind(master_param_out=made["param_out"])
-        site.reading.sketch.ties.append((stepped, param))
+        site.reading.sketch.followers.append((stepped, param))
 
 
 def _as(site: Site, value: Value, dtype: str) -> Value:

@@ -95,7 +95,13 @@ class Sketch:
     """Index of an output -> the weight whose gradient it is. It is delivered as the weight is stored."""
     ties: dict[int, Value] = field(default_factory=dict)
     """Index of an output -> the input, weight or state whose new value it is."""
-    _inferred: dict[Any, tuple[tuple[tuple[int, ...], str], ...]] = field(default_factory=dict, repr=False)
+    followers: list[tuple[Value, Value]] = field(default_factory=list)
+    """Inputs, weights and states that are stored as another one is, each with that one."""
+    slopes: list[tuple[Value, Value]] = field(default_factory=list)
+    """Gradients that do not leave the model, each with its weight."""
+    names: dict[int, str] = field(default_factory=dict, repr=False)
+    """Identity of a value -> the tensor that `to_graph` has made of it."""
+    _inferred: dict[Any, tuple[tuple[str, tuple[int, ...], str], ...]] = field(default_factory=dict, repr=False)
 
     def emit(self, op: str, *operands: Operand, name: str = "", module: str = "", **attrs: Any) -> tuple[Value, ...]:
         """Add a step and return its results, whose shapes and dtypes follow from the op.
@@ -122,12 +128,18 @@ class Sketch:
         ValueError
             Where the shapes do not fit the op.
         """
+        return tuple(self.emit_slots(op, *operands, name=name, module=module, **attrs).values())
+
+    def emit_slots(
+        self, op: str, *operands: Operand, name: str = "", module: str = "", **attrs: Any
+    ) -> dict[str, Value]:
+        """Add a step as `emit` does, and return its results by slot: ``out``, or ``out.0`` in a variadic one."""
         key = (op, tuple(map(_fact, operands)), frozen(attrs))
         if key not in self._inferred:
             self._inferred[key] = _infer(op, operands, attrs)
-        results = tuple(Value(shape, dtype, "result") for shape, dtype in self._inferred[key])
-        step = Step(op, operands, results, attrs, name, module)
-        for value in results:
+        results = {slot: Value(shape, dtype, "result") for slot, shape, dtype in self._inferred[key]}
+        step = Step(op, operands, tuple(results.values()), attrs, name, module)
+        for value in results.values():
             value.maker = step
         self.steps.append(step)
         return results
@@ -163,6 +175,11 @@ class Sketch:
             writing.graph.gradient(outputs[index], of=writing.source(weight))
         for index, source in {**self.gradients, **self.ties}.items():
             writing.graph.tie(outputs[index], writing.source(source))
+        for relate, pairs in ((writing.graph.gradient, self.slopes), (writing.graph.tie, self.followers)):
+            for one, other in pairs:
+                if id(one) in writing.tensors:
+                    relate(writing.tensors[id(one)], writing.source(other))
+        self.names = {key: tensor.name for key, tensor in writing.tensors.items()}
         return writing.graph, writing.weights
 
     def _name_outputs(self) -> None:
@@ -275,15 +292,17 @@ def _fact(operand: Operand) -> Any:
     return tuple((value.shape, value.dtype) for value in operand)
 
 
-def _infer(op: str, operands: Sequence[Operand], attrs: Mapping[str, Any]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Return the shapes and dtypes of an op's results."""
+def _infer(
+    op: str, operands: Sequence[Operand], attrs: Mapping[str, Any]
+) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    """Return the slots of an op's results, their shapes and dtypes."""
     rule = rule_for(op)
     specs = [spec.name for spec in rule.operands]
     shapes = dict(zip(specs, (_each(operand, "shape") for operand in operands), strict=False))
     dtypes = dict(zip(specs, (_each(operand, "dtype") for operand in operands), strict=False))
     made = rule.bind(shapes, attrs, dtypes=dtypes).results
     found = rule.infer_dtypes(dtypes, attrs, len(made))
-    return tuple((slot.shape, dtype) for slot, dtype in zip(made, found, strict=True))
+    return tuple((slot.name, slot.shape, dtype) for slot, dtype in zip(made, found, strict=True))
 
 
 def _each(operand: Operand, fact: str) -> Any:
