@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ops.bind import BoundRule, BoundTensor, Row
+from ops.bind import BoundRule, BoundTensor, Factor, Row
 from ops.laws import REPLICATE, cut_label, distinct, place, replicate_row
 from ops.placement import Partial, Placement
 
@@ -35,6 +35,9 @@ class Grad:
         about it.
     whole : str
         Factors that may not be cut backward although they may be forward.
+    needs : mapping or None
+        Factor -> the capability that cutting it backward needs, where that is not what it needs forward: a kernel that
+        reduces inside may have a backward that does not. A factor that is not named needs nothing.
     shapes : bool
         Whether the kernel takes ``shapes``.
     flops : callable or None
@@ -47,6 +50,7 @@ class Grad:
     outs: str | None = None
     cuts: str = ""
     whole: str = ""
+    needs: Mapping[str, str] | None = None
     shapes: bool = False
     flops: Callable[..., int] | None = None
 
@@ -117,11 +121,21 @@ def _factor_rows(forward: BoundRule, bound: BoundRule, grad: Grad) -> Iterator[R
             p is None and slot is not None for p, slot in zip(operands, bound.operands, strict=True)
         ):
             continue
-        needs = frozenset({factor.capability} if factor.capability else ())
         made = tuple(p for p in results if p is not None)
         yield Row(
-            tuple(operands), made, f"backward of {factor.kind} {cut_label(factor, part)}", needs, (factor.name, part)
+            tuple(operands),
+            made,
+            f"backward of {factor.kind} {cut_label(factor, part)}",
+            _needs(factor, grad),
+            (factor.name, part),
         )
+
+
+def _needs(factor: Factor, grad: Grad) -> frozenset[str]:
+    """Return the capabilities that cutting a factor backward needs."""
+    if grad.needs is None:
+        return frozenset({factor.capability} if factor.capability else ())
+    return frozenset(needed for name, needed in grad.needs.items() if _is_listed(factor.name, name))
 
 
 def _backward_cuts(forward: BoundRule, grad: Grad) -> Iterator[tuple[Any, int]]:

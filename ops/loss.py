@@ -271,7 +271,9 @@ def _soft_label_grad(label: Array, softmax: Array, loss_grad: Array) -> Array:
     kernel=_softmax_loss,
     local=_start_of_classes,
     domain={"label": "c"},
-    grad=Grad(_softmax_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c"),
+    grad=Grad(
+        _softmax_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c", needs={"c": "masked_lookup"}
+    ),
 )
 def cross_entropy_with_softmax(soft_label: bool = False, ignore_index: int = -100, axis: int = -1) -> Rule:
     """Softmax and the cross entropy of its result, in one: the classes may be cut where the kernel may reduce."""
@@ -335,7 +337,15 @@ def _nll_loss_grad(
     kernel=_nll_loss,
     local=_start_of_classes,
     domain={"label": "c", "weight": "positive"},
-    grad=Grad(_nll_loss_grad, reads="label weight total_weight", of="input", outs="out", cuts="n c d*", shapes=True),
+    grad=Grad(
+        _nll_loss_grad,
+        reads="label weight total_weight",
+        of="input",
+        outs="out",
+        cuts="n c d*",
+        needs={"c": "masked_lookup"},
+        shapes=True,
+    ),
 )
 def nll_loss(input: Shape, ignore_index: int = -100, reduction: str = "mean") -> Rule:
     """Negative log likelihood: classes in dim 1; the mean is weighted, so its devices add up counts first."""
