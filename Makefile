@@ -10,6 +10,10 @@ PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 # Wheels that are installed for the real model files inside them, and for nothing else.
 MODEL_WHEELS := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3
 
+# The build of PyTorch without CUDA has a package index of its own; the other one is several GB larger.
+TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
 .PHONY: demo test test-all lint examples clean
 
 demo: .venv/.core  ## plan a real ONNX network on a 2x4 mesh, check the proof, run the plan on eight simulated devices
@@ -19,7 +23,7 @@ test: .venv/.dev  ## the test suite, without what takes minutes and without the 
 	@echo "== tests"
 	@$(PYTEST) -m "not slow"
 
-test-all: .venv/.dev .venv/.models lint examples  ## everything
+test-all: .venv/.dev .venv/.models .venv/.frameworks lint examples  ## everything, with the heavy frameworks
 	@echo "== all tests"
 	@$(PYTEST)
 
@@ -49,6 +53,12 @@ clean:  ## remove the environment and what tools left
 .venv/.dev: .venv/.core
 	@echo "== installing the development tools into .venv (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[onnx,dev]'
+	@touch $@
+
+.venv/.frameworks: .venv/.dev
+	@echo "== installing PyTorch, JAX, PaddlePaddle and transformers into .venv (2 GB, minutes, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --extra-index-url $(TORCH_INDEX) $(TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[onnx,dev,frameworks]'
 	@touch $@
 
 .venv/.models: .venv/.dev
