@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solver.graph import Graph
-    from solver.importers import from_paddle, from_paddle_layer, load, paddle_pins
+    from solver.importers import from_paddle, from_paddle_layer, from_torch, load, paddle_pins
     from solver.infer import infer
     from solver.mesh import Mesh
     from solver.plan import Plan
     from solver.planner import plan
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Mesh", "plan", "Plan", "infer", "load", "from_paddle", "from_paddle_layer", "paddle_pins"]
+__all__ = ["Graph", "Mesh", "plan", "Plan", "infer", "load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"]
 
 _HOME = {"Graph": "graph", "Mesh": "mesh", "plan": "planner", "Plan": "plan", "infer": "infer"} | dict.fromkeys(
-    ("load", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"
+    ("load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"
 )
 """The module of each public name. They are imported at first use: the checkers run where z3 is not installed."""
 

@@ -1,4 +1,4 @@
-"""Models of PyTorch for the tests: the tiny GPT, small ones of transformers with random weights, and what torch computes.
+"""Models of PyTorch for the tests: the tiny GPT, small ones of transformers, and what torch itself computes.
 
 Everything is in float64, so that a difference is a mistake and not a rounding.
 """
@@ -217,6 +217,8 @@ def tiny(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, dict
     torch.manual_seed(0)
     if name in WORD_MODELS:
         ids, labels = (torch.randint(2, WORDS, (BATCH, SEQUENCE)) for _ in range(2))
-        return WORD_MODELS[name](transformers).to(dtype), {"input_ids": ids, "labels": labels}
+        module = WORD_MODELS[name](transformers).to(dtype)
+        module.config._experts_implementation = "eager"  # the one that runs in float64, and cannot be traced
+        return module, {"input_ids": ids, "labels": labels}
     images, labels = torch.randn(BATCH, 3, 32, 32, dtype=dtype), torch.randint(0, 4, (BATCH,))
     return IMAGE_MODELS[name](transformers).to(dtype), {"pixel_values": images, "labels": labels}

@@ -12,6 +12,7 @@ from solver.graph import Graph
 from solver.importers.aten import lower
 from solver.importers.capture import is_capture, read_capture
 from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
+from solver.importers.torch import exported
 
 __all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "load", "paddle_pins"]
 
@@ -19,14 +20,17 @@ __all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "load", "paddle_
 def load(
     path: str | Path, dims: Mapping[str, int] | None = None, input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
-    """Read a model from a file: ONNX (``.onnx``), a capture of PyTorch (``.json.gz``), or a graph of ours (``.json``).
+    """Read a model from a file.
+
+    ONNX (``.onnx``), an exported program of PyTorch (``.pt2``), a capture of PyTorch (``.json.gz``), or a graph of this
+    package (``.json``).
 
     Parameters
     ----------
     path : str or Path
         A file whose name says nothing is judged by its first bytes.
     dims : mapping, optional
-        Sizes of dynamic dims by name, ``{"batch": 8}``.
+        Sizes of dynamic dims by name, ``{"batch": 8}``; in an exported program by symbol, ``{"s77": 8}``.
     input_shapes : mapping, optional
         Whole shapes by the name of the input, ``{"x": (8, 3, 224, 224)}``.
 
@@ -43,16 +47,19 @@ def load(
     kind = _kind(path)
     if kind == "onnx":
         return _onnx(path, dims, input_shapes)
+    if kind == "pt2":
+        return _pt2(path, dims, input_shapes)
     if kind in ("json", "gz"):
         given = ", ".join(map(repr, [*(dims or {}), *(input_shapes or {})]))
         if given:
             raise ImporterError(
-                f"{path} is a graph whose shapes are fixed: sizes ({given}) can be given for ONNX files only"
+                f"{path} is a graph whose shapes are fixed: sizes ({given}) can be given for ONNX files and exported "
+                "programs"
             )
         return _json(path) if kind == "json" else _capture(path)
     raise UnreadableModelError(
-        f"{path} is no model of a kind that can be read: give an ONNX file (.onnx), a capture (.json.gz) or a graph "
-        "of this package (.json)"
+        f"{path} is no model of a kind that can be read: give an ONNX file (.onnx), an exported program of PyTorch "
+        "(.pt2), a capture (.json.gz) or a graph of this package (.json)"
     )
 
 
@@ -65,8 +72,10 @@ def _kind(path: Path) -> str:
     except OSError as error:
         raise UnreadableModelError(f"{path} cannot be read: {error.strerror or error}") from None
     suffix = path.suffix.lower()
-    if suffix in (".onnx", ".json"):
+    if suffix in (".onnx", ".json", ".pt2"):
         return suffix[1:]
+    if start[:4] == b"PK\x03\x04":
+        return "pt2"
     if start[:2] == b"\x1f\x8b":
         return "gz"
     if start[:1] == b"{":
@@ -89,6 +98,14 @@ def _capture(path: Path) -> Graph:
         return lower(read_capture(path))
     except UnsupportedNodeError as error:
         raise UnsupportedNodeError(f"{path}: {error}") from error
+
+
+def _pt2(path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+    try:
+        return lower(exported(path, dims, input_shapes))
+    except ImporterError as error:
+        told = str(error)
+        raise type(error)(told if told.startswith(str(path)) else f"{path}: {told}") from error
 
 
 def _json(path: Path) -> Graph:

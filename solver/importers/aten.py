@@ -114,7 +114,7 @@ class _Reading:
             graph, _ = self.sketch.to_graph()
         except ValueError as error:
             raise UnsupportedNodeError(f"{self.capture.model} cannot be written as a graph: {error}") from error
-        graph.notes += self._notes(graph)
+        graph.notes += [*self.capture.notes, *self._notes(graph)]
         return graph
 
     # ------------------------------------------------------------------------------------------------------- the ends

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from solver.importers.aten_site import Lowering, Number, Site
 from solver.importers.sketch import Value
 
@@ -27,6 +29,15 @@ def _full_of(site: Site, value: Number) -> Value:
 
 def _full(site: Site, size: Sequence[int], fill_value: Number, **_: Any) -> Value:
     return _full_of(site, fill_value)
+
+
+def _fill(site: Site, x: Value, value: Value | Number) -> Value:
+    return site.expand(site.tensor(value, site.dtype), x.shape)
+
+
+def _constant(site: Site, values: Sequence[Number]) -> Value:
+    """The tensor whose values the capture holds, in row-major order."""
+    return site.constant(np.reshape(values, site.spec.shape), site.dtype)
 
 
 def _full_like(site: Site, x: Value, fill_value: Number, **_: Any) -> Value:
@@ -109,7 +120,9 @@ CREATION: dict[str, Lowering] = {
     **dict.fromkeys(("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"), _filled(1)),
     "aten.full.default": _full,
     "aten.full_like.default": _full_like,
+    **dict.fromkeys(("aten.fill.Tensor", "aten.fill.Scalar"), _fill),
     "aten.scalar_tensor.default": _scalar_tensor,
+    "constant": _constant,
     "aten.arange.default": _arange_to,
     "aten.arange.start": _arange,
     "aten.arange.start_step": _arange,

@@ -76,6 +76,7 @@ def _statistics(
             "the deviation of a norm",
             x,
             lambda: site.reshape(site.emit("rsqrt", site.emit("scale", variance, bias=eps)), shape),
+            eps,
         ),
     )
 
@@ -93,8 +94,15 @@ def _native_layer_norm_backward(
 ) -> list[Value | None]:
     begin = len(x.shape) - len(normalized_shape)
     shapes = _forward_shapes(x=x, scale=weight, bias=bias)
-    made = site.emit_all("layer_norm_grad", x, weight, grad_out, begin_norm_axis=begin, forward_shapes=shapes)
-    return _three(made, weight, bias, output_mask)
+    attrs = {"begin_norm_axis": begin, "epsilon": _epsilon(site, rstd), "forward_shapes": shapes}
+    return _three(site.emit_all("layer_norm_grad", x, weight, grad_out, **attrs), weight, bias, output_mask)
+
+
+def _epsilon(site: Site, rstd: Any) -> float:
+    """Return what the forward norm adds to the variance, which its backward is not told."""
+    if isinstance(rstd, Saved) and rstd.epsilon is not None:
+        return rstd.epsilon
+    raise site.refuse("its deviation is not the one that the forward norm gives, so its epsilon is not known")
 
 
 def _forward_shapes(**operands: Value | None) -> dict[str, Any]:
@@ -139,7 +147,7 @@ def _native_group_norm(
     return [
         out,
         Saved("the mean of a norm", x, lambda: statistic("mean")),
-        Saved("the deviation of a norm", x, deviation),
+        Saved("the deviation of a norm", x, deviation, eps),
     ]
 
 
@@ -159,7 +167,8 @@ def _native_group_norm_backward(
     """The bias is not among the arguments; there is one where its gradient is asked for."""
     shapes = _forward_shapes(x=x, scale=weight)
     shapes["bias"] = (c,) if output_mask[2] else None
-    made = site.emit_all("group_norm_grad", x, weight, grad_out, groups=group, forward_shapes=shapes)
+    attrs = {"groups": group, "epsilon": _epsilon(site, rstd), "forward_shapes": shapes}
+    made = site.emit_all("group_norm_grad", x, weight, grad_out, **attrs)
     return _three(made, weight, x if output_mask[2] else None, output_mask)
 
 

@@ -183,4 +183,8 @@ PRODUCTS: dict[str, Lowering] = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_backward,
     "aten.scaled_dot_product_attention.default": _attention,
     "aten._grouped_mm.default": _grouped_mm,
+    "transformers.grouped_mm_fallback.default": _grouped_mm,
+    "transformers.grouped_mm_fallback_backward.default": lambda site, *operands: site.emit_all(
+        "grouped_mm_grad", *operands
+    ),
 }

@@ -33,11 +33,14 @@ class Saved:
         What the backward reads in its place.
     make : callable, optional
         Computes it where another op does read it.
+    epsilon : float, optional
+        What is added to the variance, in a deviation: the backward is not told.
     """
 
     what: str
     of: Value
     make: Callable[[], Value] | None = None
+    epsilon: float | None = None
 
 
 Result: TypeAlias = "Value | Saved | Sequence[Value | Saved | None] | None"
@@ -103,7 +106,8 @@ class Site:
         if x.dtype == dtype:
             return x
         if x.data is not None:
-            return Value(x.shape, dtype, "known", "", x.data.astype(numpy_dtype(dtype)))
+            with np.errstate(invalid="ignore"):  # an infinity has no integer
+                return Value(x.shape, dtype, "known", "", x.data.astype(numpy_dtype(dtype)))
         return self.emit("cast", x, dtype=dtype)
 
     def floating(self, x: Value) -> Value:
@@ -170,7 +174,8 @@ class Site:
             return None
         arrays = [_data(operand) for operand in operands]
         arrays += [None] * (len(rule.operands) - len(arrays))
-        made = flat_results(rule.kernel(*arrays, **local_attrs(rule, attrs, Device(bound))))
+        with np.errstate(all="ignore"):  # what is infinite here is masked by what follows, as in the model
+            made = flat_results(rule.kernel(*arrays, **local_attrs(rule, attrs, Device(bound))))
         found = rule.infer_dtypes(dtypes, attrs, len(bound.results))
         if not self.folded or self.folded[-1] != self.node.name:
             self.folded.append(self.node.name)

@@ -1,12 +1,13 @@
 """The capture format: a graph of aten ops as PyTorch traced it, written down without PyTorch.
 
-A capture is JSON, as a rule gzipped: ``{"model": name, "nodes": [...]}``. Its nodes stand in the order in which they
-run, the last one is the output. A node has
+A capture is JSON, as a rule gzipped: ``{"model": name, "nodes": [...], "notes": [...]}``; the notes are
+sentences, and may be absent. The nodes stand in the order in which they run, the last one is the output. A node has
 
 | key | |
 |---|---|
-| name, op | ``"mm_3"``, ``"aten.mm.default"``; ``placeholder``, ``getitem`` and ``output`` are ops too |
+| name, op | ``"mm_3"``, ``"aten.mm.default"``; ``placeholder``, ``constant``, ``getitem``, ``output`` are ops too |
 | args, kwargs | JSON values; ``{"n": name}`` a node, ``{"s": text}`` a dtype or device, ``{"f": "-inf"}`` a float |
+| | of a constant its values in one list, in row-major order |
 | val | ``[shape, dtype]`` of its result, ``{"t": [...]}`` of several |
 | role, target | of a placeholder: what it is, and the name of the parameter or buffer |
 | mod, bw | the module path; 1 in the backward pass |
@@ -107,10 +108,13 @@ class Capture:
         Its name.
     nodes : sequence of CapturedNode
         In the order in which they run; the last one is the output.
+    notes : sequence of str, optional
+        What was changed while it was traced, a sentence each.
     """
 
     model: str
     nodes: Sequence[CapturedNode]
+    notes: Sequence[str] = ()
 
 
 def read_capture(path: str | Path) -> Capture:
@@ -157,7 +161,9 @@ def write_capture(capture: Capture, path: str | Path) -> None:
     path : str or Path
     """
     path = Path(path)
-    data = {"model": capture.model, "nodes": [_written(node) for node in capture.nodes]}
+    data: dict[str, Any] = {"model": capture.model, "nodes": [_written(node) for node in capture.nodes]}
+    if capture.notes:
+        data["notes"] = list(capture.notes)
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
@@ -190,7 +196,10 @@ def capture_from(data: Any) -> Capture:
         nodes.append(node)
     if not nodes or nodes[-1].op != "output" or sum(node.op == "output" for node in nodes) != 1:
         raise UnreadableModelError("a capture ends with its one output node, and this one does not: it is cut off")
-    return Capture(str(data.get("model", "capture")), nodes)
+    notes = data.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise UnreadableModelError(f"its notes are {notes!r}, not a list of texts")
+    return Capture(str(data.get("model", "capture")), nodes, tuple(notes))
 
 
 def references(args: Any) -> list[str]:

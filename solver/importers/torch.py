@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 from solver.graph import Graph
@@ -11,8 +11,6 @@ from solver.importers.aten import lower
 from solver.importers.capture import Capture
 from solver.importers.errors import ImporterError
 from solver.training import add_optimizer
-
-MISSING = "PyTorch models need the extra torch: pip install 'shardproof[torch]'"
 
 
 def capture(
@@ -51,7 +49,11 @@ def capture(
     ImporterError
         Where PyTorch is missing or cannot trace the module, or there is no loss: one sentence with PyTorch's reason.
     """
-    return _traced().trace(module, args, kwargs or {}, training=training, loss=loss)  # type: ignore[no-any-return]
+    try:
+        from solver.importers.torch_trace import trace
+    except ImportError as error:
+        raise _missing(error) from error
+    return trace(module, args, kwargs or {}, training=training, loss=loss)
 
 
 def from_torch(
@@ -92,14 +94,39 @@ def from_torch(
     return add_optimizer(graph, optimizer)
 
 
-def _traced() -> ModuleType:
-    """Load what needs PyTorch."""
+def exported(
+    path: Path,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    training: bool = False,
+) -> Capture:
+    """Read a file of ``torch.export.save`` into a capture.
+
+    Parameters
+    ----------
+    path : Path
+    dims, input_shapes : mapping, optional
+        As `solver.load` takes them.
+    training : bool, optional
+        Whether the backward pass is part of it: of the model's one result, or of its ``loss``.
+
+    Returns
+    -------
+    Capture
+
+    Raises
+    ------
+    ImporterError
+        For a file that is no such model, sizes that are missing or do not fit, and where PyTorch is missing.
+    """
     try:
-        import torch
+        from solver.importers.torch_pt2 import read_pt2
     except ImportError as error:
-        raise ImporterError(f"{MISSING} ({error})") from error
-    try:
-        from solver.importers import torch_trace
-    except ImportError as error:
-        raise ImporterError(f"PyTorch {torch.__version__} cannot be used: {error}; {MISSING}") from error
-    return torch_trace
+        raise _missing(error) from error
+    return read_pt2(path, dims, input_shapes, training=training)
+
+
+def _missing(error: ImportError) -> ImporterError:
+    """Say what brings PyTorch, in the version that the importer is written for."""
+    return ImporterError(f"models of PyTorch need the extra torch: pip install 'shardproof[torch]' ({error})")

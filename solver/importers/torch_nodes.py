@@ -68,6 +68,8 @@ def capture_of(
         For a node that reads a part of the graph, or whose shape depends on data.
     """
     nodes = list(graph_module.graph.nodes)
+    own = {own_name(getattr(node.meta["desc"], "target", "")) for node in nodes if node.op == "placeholder"}
+    names = [f"input.{name}" if name in own else name for name in names]
     sources = {node.meta["desc"]: node.name for node in nodes if node.op == "placeholder"}
     written: list[CapturedNode] = []
     for node in nodes:

@@ -61,7 +61,8 @@ def read_pt2(
     except Exception as error:
         told = " ".join(str(error).split())[:300]
         raise UnreadableModelError(
-            f"{path} is no model that PyTorch {torch.__version__} can read: write it with torch.export.save ({told})"
+            f"{path} is no exported program that PyTorch {torch.__version__} can read: write it with torch.export.save "
+            f"({told})"
         ) from error
     wanted = _Sizes(program, dims, input_shapes)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
