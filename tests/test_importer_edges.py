@@ -61,5 +61,5 @@ def test_a_size_below_one_is_named(save: Save, size: int) -> None:
 def test_the_name_of_a_graph_stands_in_one_line(save: Save) -> None:
     graph = load(save([helper.make_node("Relu", ["x"], ["y\n1"])], [2], "y\n1", name="new\nline.onnx"))
     told = str(plan(graph, Mesh({"dp": 2})))
-    assert told.startswith("new\\nline: 1 ops on dp=2")
+    assert told.startswith("new\\nline: 1 op on dp=2")
     assert "  y\\n1   relu " in told
