@@ -175,7 +175,8 @@ def plan_command(
 
     mesh, training = Mesh(axes, hardware=hardware), training_wishes(wishes)
     with stage(f"reading {model.name}"):
-        graph = load(model, dims=dims, input_shapes=shapes)
+        differentiated = training is not None and training["loss"] is None
+        graph = load(model, dims=dims, input_shapes=shapes, training=differentiated)
         if training is not None:
             graph = training_step(graph, **training)
     with stage(f"planning {len(graph.nodes)} ops") as tell, stopped_by_interrupt() as stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 from solver.graph import Graph
 from solver.importers.aten import lower
 from solver.importers.capture import is_capture, read_capture
-from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
+from solver.importers.errors import ImporterError, NoLossError, UnreadableModelError, UnsupportedNodeError
 from solver.importers.torch import exported
 
 __all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "load", "paddle_pins"]
 
 
 def load(
-    path: str | Path, dims: Mapping[str, int] | None = None, input_shapes: Mapping[str, Sequence[int]] | None = None
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    training: bool = False,
 ) -> Graph:
     """Read a model from a file.
 
@@ -33,6 +38,10 @@ def load(
         Sizes of dynamic dims by name, ``{"batch": 8}``; in an exported program by symbol, ``{"s77": 8}``.
     input_shapes : mapping, optional
         Whole shapes by the name of the input, ``{"x": (8, 3, 224, 224)}``.
+    training : bool, optional
+        Whether the graph is to become a training step (`solver.training.training_step`). An exported program that
+        returns one number, or a ``loss``, then comes with the backward pass that PyTorch gives it; every other model
+        comes as it is.
 
     Returns
     -------
@@ -48,7 +57,7 @@ def load(
     if kind == "onnx":
         return _onnx(path, dims, input_shapes)
     if kind == "pt2":
-        return _pt2(path, dims, input_shapes)
+        return _pt2(path, dims, input_shapes, training)
     if kind in ("json", "gz"):
         given = ", ".join(map(repr, [*(dims or {}), *(input_shapes or {})]))
         if given:
@@ -100,8 +109,13 @@ def _capture(path: Path) -> Graph:
         raise UnsupportedNodeError(f"{path}: {error}") from error
 
 
-def _pt2(path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+def _pt2(
+    path: Path, dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None, training: bool
+) -> Graph:
     try:
+        if training:
+            with contextlib.suppress(NoLossError):
+                return lower(exported(path, dims, input_shapes, training=True))
         return lower(exported(path, dims, input_shapes))
     except ImporterError as error:
         told = str(error)

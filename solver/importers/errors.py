@@ -27,5 +27,9 @@ class UnsupportedNodeError(ImporterError):
     """A node asks for something that no op here does."""
 
 
+class NoLossError(ImporterError):
+    """A model that is to be trained gives no single number to differentiate."""
+
+
 class BakedBatchError(ImporterError):
     """A size that looks like the batch is written into the model where it cannot be changed with a proof."""

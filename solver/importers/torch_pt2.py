@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from solver.importers.capture import Capture
 from solver.importers.errors import (
     DynamicDimError,
-    ImporterError,
+    NoLossError,
     ShapeMismatchError,
     UnknownNameError,
     UnreadableModelError,
@@ -108,7 +108,7 @@ def _loss(result: Any) -> Node:
     val = found.meta.get("val") if isinstance(found, Node) else None
     if not isinstance(val, torch.Tensor) or val.dim() or not val.is_floating_point():
         what = "no one number" if val is None else f"{str(val.dtype).removeprefix('torch.')}{list(val.shape)}"
-        raise ImporterError(f"training needs one number to differentiate, and the model returns {what}")
+        raise NoLossError(f"training needs one number to differentiate, and the model returns {what}")
     return found
 
 

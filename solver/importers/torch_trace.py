@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from solver.importers.capture import Capture
-from solver.importers.errors import ImporterError, UnsupportedNodeError
+from solver.importers.errors import ImporterError, NoLossError, UnsupportedNodeError
 from solver.importers.torch_fake import fake_copy, fake_tensor
 from solver.importers.torch_nodes import capture_of, own_name
 
@@ -223,12 +223,12 @@ def _scalar(made: Any) -> torch.Tensor:
     """Find the loss in what a module returns."""
     found = loss_in(made, torch.Tensor)
     if not isinstance(found, torch.Tensor):
-        raise ImporterError(
+        raise NoLossError(
             f"training needs one number to differentiate, and the module returns a {type(made).__name__} without a "
             "loss: give loss=, a function of what it returns, or what it computes a loss from"
         )
     if found.numel() != 1 or not found.is_floating_point():
-        raise ImporterError(
+        raise NoLossError(
             f"training needs one number to differentiate, and the loss is {str(found.dtype).removeprefix('torch.')}"
             f"{list(found.shape)}: give loss=, a function of what the module returns"
         )
