@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from solver.planner import plan
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "Mesh", "plan", "Plan", "infer", "load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"]
+__all__ = [
+    "Graph",
+    "Mesh",
+    "plan",
+    "Plan",
+    "infer",
+    "load",
+    "from_torch",
+    "from_paddle",
+    "from_paddle_layer",
+    "paddle_pins",
+]
 
 _HOME = {"Graph": "graph", "Mesh": "mesh", "plan": "planner", "Plan": "plan", "infer": "infer"} | dict.fromkeys(
     ("load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"

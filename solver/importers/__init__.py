@@ -13,9 +13,9 @@ from solver.graph import Graph
 from solver.importers.aten import lower
 from solver.importers.capture import is_capture, read_capture
 from solver.importers.errors import ImporterError, NoLossError, UnreadableModelError, UnsupportedNodeError
-from solver.importers.torch import exported
+from solver.importers.torch import exported, from_torch
 
-__all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "load", "paddle_pins"]
+__all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "from_torch", "load", "paddle_pins"]
 
 
 def load(
