@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solver.advice import explain
     from solver.graph import Graph
     from solver.importers import from_paddle, from_paddle_layer, from_torch, load, paddle_pins
     from solver.infer import infer
@@ -30,6 +31,7 @@ __all__ = [
     "Mesh",
     "plan",
     "Plan",
+    "explain",
     "infer",
     "load",
     "from_torch",
@@ -38,9 +40,15 @@ __all__ = [
     "paddle_pins",
 ]
 
-_HOME = {"Graph": "graph", "Mesh": "mesh", "plan": "planner", "Plan": "plan", "infer": "infer"} | dict.fromkeys(
-    ("load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"
-)
+_HOME = {
+    "Graph": "graph",
+    "Mesh": "mesh",
+    "plan": "planner",
+    "Plan": "plan",
+    "explain": "advice",
+    "infer": "infer",
+    **dict.fromkeys(("load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"),
+}
 """The module of each public name. They are imported at first use: the checkers run where z3 is not installed."""
 
 
@@ -73,7 +81,7 @@ except ImportError as error:
 class _Package(ModuleType):
     """The package keeps its functions where a submodule has the same name.
 
-    Importing the submodule ``solver.plan`` would bind it to ``solver.plan`` and so hide the function.
+    Importing ``solver.plan`` or ``solver.explain.core`` would bind the module to that name and so hide the function.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

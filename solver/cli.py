@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -50,11 +51,16 @@ def keep(found: Plan, path: Path) -> str:
     """Write a plan to a file; give the sentence that says what became of it."""
     if found.status == "unknown" and path.is_file() and path.stat().st_size:
         return f"no plan was found, so {path} is left as it was"
+    keep_text(found.to_json(), path)
+    return ""
+
+
+def keep_text(text: str, path: Path) -> None:
+    """Write a text to a file, whole or not at all."""
     try:
-        write_whole(path, found.to_json())
+        write_whole(path, text)
     except OSError as error:
         raise click.ClickException(f"{path} cannot be written: {error.strerror or error}") from error
-    return ""
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -158,18 +164,34 @@ def command(context: click.Context) -> int:
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the plan with its certificate.")
 @click.option("--full", is_flag=True, help="Print every op, reshard and note, not the dearest only.")
 @click.option("--verify", is_flag=True, help="Check the proof without the solver; run the plan on simulated devices.")
-def plan_command(
+def plan_command(output: Path | None, full: bool, verify: bool, **asked: Any) -> int:
+    """Plan MODEL on a mesh, and prove that the plan is the best."""
+    found, stopped = planned(**asked)
+    code = OUTCOMES[found.status]
+    try:
+        unwritten = keep(found, output) if output is not None else ""
+    finally:
+        say(found.text(whole=full))
+    if unwritten:
+        return complain(unwritten, code)
+    if output is not None:
+        say(f"written to {output}")
+    if not verify or code:
+        return code
+    if stopped:
+        say("the plan that was found is verified now; Ctrl-C ends that", err=True)
+    return verified(found)
+
+
+def planned(
     model: Path,
     axes: dict[str, int],
     hardware: str,
     dims: dict[str, int],
     shapes: dict[str, tuple[int, ...]],
-    output: Path | None,
-    full: bool,
-    verify: bool,
     **wishes: Any,
-) -> int:
-    """Plan MODEL on a mesh, and prove that the plan is the best."""
+) -> tuple[Plan, bool]:
+    """Read a model and plan it; also tell whether the search was asked to stop."""
     from solver import Mesh, load, plan
     from solver.training import training_step
 
@@ -185,21 +207,24 @@ def plan_command(
             tell(state_text(name, state))
             return stopped()
 
-        found = plan(graph, mesh, progress=progress, **wishes)
-    code = OUTCOMES[found.status]
-    try:
-        unwritten = keep(found, output) if output is not None else ""
-    finally:
-        say(found.text(whole=full))
-    if unwritten:
-        return complain(unwritten, code)
+        return plan(graph, mesh, progress=progress, **wishes), stopped()
+
+
+@command.command("explain")
+@model_options
+@click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the explanation.")
+@click.option("--why", metavar="TENSOR", help="Say what keeps TENSOR in its layout, and what the next best would cost.")
+def explain_command(output: Path | None, why: str | None, timeout: float, **asked: Any) -> int:
+    """Say why there is no plan for MODEL and what would do; or what dominates its plan, and what each pin costs."""
+    from solver.advice import explain_plan
+
+    found, _ = planned(timeout=timeout, **asked)
+    with stage("explaining"):
+        told = found.why(why, timeout) if why is not None and found.choice is not None else explain_plan(found, timeout)
     if output is not None:
-        say(f"written to {output}")
-    if not verify or code:
-        return code
-    if stopped():
-        say("the plan that was found is verified now; Ctrl-C ends that", err=True)
-    return verified(found)
+        keep_text(json.dumps(told.to_json(), indent=1), output)
+    say(str(told))
+    return OUTCOMES[found.status]
 
 
 def verified(found: Plan) -> int:

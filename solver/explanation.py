@@ -138,6 +138,8 @@ class Explanation:
             "support": [fact_json(fact) for fact in self.support],
             "minimal": self.minimal,
             "repairs": [repair.to_json() for repair in self.repairs],
+            "cost_delta": self.cost_delta,
+            "text": self.text,
         }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ops import Partial, Replicate, Shard, names, rows
-from solver import Graph, Mesh, Plan, infer, load, plan
+from solver import Graph, Mesh, Plan, explain, infer, load, plan
 
 
 def model() -> Graph:
@@ -112,3 +112,14 @@ def test_a_graph_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(model().to_json()), encoding="utf-8")
     assert load(path).to_json() == model().to_json()
+
+
+def test_a_plan_tells_why() -> None:
+    p = plan(model(), Mesh({"tp": 4}), pins={"x": "tp=S(1)"})
+    for told in (p.why("w"), p.why_not("x", {"tp": Shard(0)}), explain(model(), Mesh({"tp": 4}))):
+        assert told.text
+        assert isinstance(told.core, tuple)
+        assert isinstance(told.support, tuple)
+        assert isinstance(told.minimal, bool)
+        assert told.cost_delta is None or isinstance(told.cost_delta, float)
+        assert told.text in str(told)

@@ -36,7 +36,7 @@ FLOW = (
     ("solver.constraints",),
     ("solver.search", "solver.explain"),
     ("solver.plan",),
-    ("solver.planner", "solver.repairs", "solver.why", "solver.infer"),
+    ("solver.planner", "solver.repairs", "solver.why", "solver.advice", "solver.infer"),
     (
         "solver.program",
         "solver.collectives",

@@ -86,7 +86,9 @@ def test_a_plan_is_frozen() -> None:
 def test_an_explanation_as_json() -> None:
     pin = Fact("pin", "x", "you pinned `x` to S(0) on tp", "x:tp=S(0)")
     written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source}
-    assert Explanation((pin,), (), True).to_json() == {"core": [written], "support": [], "minimal": True, "repairs": []}
+    told = Explanation((pin,), (), True).to_json()
+    assert told.pop("text") == Explanation((pin,), (), True).story
+    assert told == {"core": [written], "support": [], "minimal": True, "repairs": [], "cost_delta": None}
     assert pin.text in str(Explanation((pin,), (), True))
 
 

@@ -1,0 +1,91 @@
+"""What a plan comes from, in words: what dominates, what pins cost, what stays whole, what would pay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from solver import Graph, Mesh, explain, plan
+from solver.advice import explain_plan
+from solver.cli import main
+
+MESH = Mesh({"dp": 2, "tp": 4})
+
+
+def mlp() -> Graph:
+    g = Graph("mlp")
+    x = g.input("x", (4096, 4096), dtype="bfloat16")
+    up = g.op("matmul", x, g.parameter("w1", (4096, 16384), "bfloat16"), name="up")
+    g.output(g.op("matmul", g.op("relu", up, name="act"), g.parameter("w2", (16384, 4096), "bfloat16"), name="down"))
+    return g
+
+
+def test_pins_are_priced() -> None:
+    wishes = {"x": "dp=S(0),tp=R", "w1": "tp=S(1)", "w2": "tp=S(0)"}
+    found = plan(mlp(), MESH, pins=wishes)
+    told = explain_plan(found, 60.0).text.splitlines()
+    assert told[0].endswith("and none is cheaper.")
+    for source in ("x:dp=S(0)", "w1:tp=S(1)", "w2:tp=S(0)"):
+        written = source.partition(":")[0]
+        left = {name: wish for name, wish in wishes.items() if name != written}
+        if written == "x":
+            left["x"] = "tp=R"
+        without = plan(mlp(), MESH, pins=left)
+        assert found.cost_ps is not None
+        assert without.cost_ps is not None
+        (line,) = [line for line in told if f"the pin {source} " in line]
+        assert line.endswith("nothing") == (without.cost_ps == found.cost_ps)
+    assert any("reduce_scatter[tp] of what matmul makes" in line for line in told)
+
+
+def test_what_stays_whole_is_told() -> None:
+    told = explain(mlp(), MESH, pins={"w*": "dp=R,tp=R"}).text
+    assert "parameter 'w1' is whole on every device: 134.2 MB" in told
+
+
+def test_a_capability_that_pays_is_told() -> None:
+    g = Graph("lookup")
+    ids, table = g.input("ids", (64,), dtype="int64"), g.parameter("table", (50304, 4096))
+    g.output(g.op("embedding", ids, table, name="y"))
+    wish = {"ids": "tp=R", "table": "tp=S(0)"}
+    found = plan(g, Mesh({"tp": 4}), pins=wish, capabilities=frozenset())
+    better = plan(g, Mesh({"tp": 4}), pins=wish, capabilities=frozenset({"masked_lookup"}))
+    assert found.cost_ps is not None
+    assert better.cost_ps is not None
+    assert better.cost_ps < found.cost_ps
+    assert "the capability masked_lookup would save" in explain_plan(found, 60.0).text
+
+
+def test_without_time_nothing_is_priced() -> None:
+    found = plan(mlp(), MESH, pins={"x": "dp=S(0)"})
+    assert "the pin x:dp=S(0) is not priced: there was no time" in explain_plan(found, 0.0).text
+
+
+def test_no_plan_gives_its_core() -> None:
+    told = explain(mlp(), Mesh({"tp": 3}), pins={"x": "tp=S(0)"})
+    assert told.core
+    assert told.repairs
+    assert told.text.startswith("No plan satisfies this:")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "mlp.json"
+    path.write_text(json.dumps(mlp().to_json()), encoding="utf-8")
+    return path
+
+
+def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "told.json"
+    assert main(["explain", str(model), "--mesh", "dp=2,tp=4", "--pin", "x:dp=S(0)", "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "the pin x:dp=S(0) costs" in said
+    assert json.loads(out.read_text(encoding="utf-8"))["text"] == said.rstrip("\n")
+    assert main(["explain", str(model), "--mesh", "dp=2,tp=4", "--why", "w1"]) == 0
+    assert capsys.readouterr().out.startswith("'w1' lies [")
+    assert main(["explain", str(model), "--mesh", "tp=3", "--pin", "x:tp=S(0)"]) == 3
+    assert "There is a plan after one of these" in capsys.readouterr().out
+    assert main(["explain", str(model), "--mesh", "tp=2", "--why", "nobody"]) == 2
+    assert "there is no tensor 'nobody'" in capsys.readouterr().err
