@@ -241,6 +241,26 @@ def verified(found: Plan) -> int:
     return 0 if checked.ok and ran.ok else REFUSED
 
 
+@command.command("compare")
+@model_options
+@click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")
+def compare_command(output: Path | None, **asked: Any) -> int:
+    """Plan MODEL, let greedy propagation (Paddle, Shardy, DTensor) do the same, and show both on one cost model."""
+    from solver.compare import compare
+    from solver.report.comparison import comparison_text, figures
+
+    best, _ = planned(**asked)
+    if best.choice is None:
+        say(best.text())
+        return OUTCOMES[best.status]
+    with stage("planning greedily"):
+        found = compare(best)
+    if output is not None:
+        keep_text(json.dumps([figures(one, best) for one in found], indent=1), output)
+    say(comparison_text(found))
+    return OUTCOMES[best.status]
+
+
 @command.command("check")
 @click.argument("plan_file", metavar="PLAN.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check_command(plan_file: Path) -> int:

@@ -36,7 +36,15 @@ FLOW = (
     ("solver.constraints",),
     ("solver.search", "solver.explain"),
     ("solver.plan",),
-    ("solver.planner", "solver.repairs", "solver.why", "solver.advice", "solver.infer"),
+    (
+        "solver.planner",
+        "solver.greedy",
+        "solver.repairs",
+        "solver.why",
+        "solver.advice",
+        "solver.compare",
+        "solver.infer",
+    ),
     (
         "solver.program",
         "solver.collectives",

@@ -1,0 +1,162 @@
+"""What greedy planners share: layouts that are settled one after the other, and the plan that comes of them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ops.placement import Layout, Replicate
+from solver.choice import Choice, table
+from solver.cost.reshard import INF
+from solver.graph import Use
+from solver.plan import Plan
+from solver.problem import Problem
+from solver.search.joint import JointRows, JointTable
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+NOTHING_PROVED = {"bits": 0, "arrays": [], "tree": {"unproved": True}}
+"""The certificate of a plan that comes without a bound."""
+
+
+class StuckError(ValueError):
+    """A greedy planner that cannot go on: the sentence names the op or tensor."""
+
+
+class Walk:
+    """The layouts settled so far.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Raises
+    ------
+    StuckError
+        Where a source has no layout that its pins allow.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.rows: dict[str, tuple[int, ...]] = {}
+        self.stored: dict[str, Layout] = {}
+        self.made: dict[str, Layout] = {}
+        self.held: dict[str, Layout] = {}
+        """What uses read: the layout of a source, the made or pinned layout of a result."""
+        self._joint = JointTable(problem)
+        for tensor in problem.graph.tensors.values():
+            if tensor.producer is None:
+                self.store(tensor.name, self.plainest(tensor.name))
+
+    def plainest(self, tensor: str) -> Layout:
+        """Return the storage that a framework gives a source: as pinned, and whole where nothing is said."""
+        allowed = self.problem.stored(tensor)
+        if not allowed:
+            raise StuckError(f"{tensor!r} has no storage that its pins allow")
+        return min(allowed, key=lambda layout: sum(placement != Replicate() for placement in layout))
+
+    def store(self, tensor: str, layout: Layout) -> None:
+        """Settle the storage of a source."""
+        self.stored[tensor] = self.made[tensor] = self.held[tensor] = layout
+
+    def joint(self, node: str) -> JointRows:
+        """Return the joint rows of an op."""
+        return self._joint.of(node)
+
+    def number(self, tensor: str, layout: Layout) -> int:
+        """Return the number of a layout of a tensor."""
+        return self._joint.layout_index(tensor)[layout]
+
+    def prices(self, tensor: str) -> Ints:
+        """Return what it costs to bring a tensor from one layout to another."""
+        count = len(self._joint.layout_index(tensor))
+        if self.problem.communication == "frozen":
+            return np.where(np.eye(count, dtype=bool), 0, INF)
+        return table(self.problem, tensor).time
+
+    def allowed(self, node: str) -> Bools:
+        """Return which joint rows of an op meet the pins on its uses."""
+        joint = self.joint(node)
+        meets = np.ones(len(joint.rows), np.bool_)
+        for use in self.problem.graph.operand_uses(node):
+            pinned = self.problem.pinned(use.name, use.tensor)
+            if pinned is not None:
+                meets &= np.isin(joint.operands[use.slot], [self.number(use.tensor, layout) for layout in pinned])
+        return meets
+
+    def price_of_operands(self, node: str) -> Ints:
+        """Return per joint row what bringing the operands there costs; INF or more where it cannot be or is not met."""
+        joint = self.joint(node)
+        total = np.where(self.allowed(node), 0, INF).astype(np.int64)
+        for use in self.problem.graph.operand_uses(node):
+            total = np.minimum(INF, total + self._to(use, joint))
+        return total
+
+    def _to(self, use: Use, joint: JointRows) -> Ints:
+        start = self.number(use.tensor, self.held[use.tensor])
+        found: Ints = self.prices(use.tensor)[start][joint.operands[use.slot]]
+        return found
+
+    def take(self, node: str, choice: int) -> None:
+        """Settle the row of an op, and what its results are made and held in."""
+        problem, joint = self.problem, self.joint(node)
+        self.rows[node] = tuple(int(row) for row in joint.rows[choice])
+        for slot, tensor in enumerate(problem.graph.nodes[node].results):
+            made = problem.layouts(tensor)[joint.results[slot][choice]]
+            self.made[tensor] = self.held[tensor] = made
+            pinned = problem.pinned(tensor, tensor)
+            if pinned is not None and made not in pinned:
+                self.hold(tensor, self.nearest(tensor, made, pinned))
+
+    def nearest(self, tensor: str, made: Layout, among: frozenset[Layout]) -> Layout:
+        """Return the layout that is cheapest to reach, the first of equals."""
+        row = self.prices(tensor)[self.number(tensor, made)]
+        known = [layout for layout in self.problem.layouts(tensor) if layout in among]
+        if not known:
+            raise StuckError(f"{tensor!r} has no layout that its pins allow")
+        best = min(known, key=lambda layout: int(row[self.number(tensor, layout)]))
+        if row[self.number(tensor, best)] >= INF:
+            raise StuckError(f"{tensor!r} cannot be brought from {made} to where it is pinned")
+        return best
+
+    def hold(self, tensor: str, layout: Layout) -> None:
+        """Let uses of a result read a copy in another layout."""
+        self.held[tensor] = layout
+
+    def plan(self) -> Plan:
+        """Return the plan: feasible, with nothing proved about it.
+
+        Raises
+        ------
+        StuckError
+            Where a reshard that it asks for is not possible.
+        """
+        held = {
+            tensor: layout
+            for tensor, layout in self.held.items()
+            if tensor not in self.stored and layout != self.made[tensor]
+        }
+        found = Plan(
+            self.problem,
+            "feasible",
+            Choice(self.rows, self.stored, held),
+            NOTHING_PROVED,
+            proof="certificate",
+        )
+        self._refuse_impossible(found)
+        return found
+
+    def _refuse_impossible(self, found: Plan) -> None:
+        evaluation = found.evaluation
+        for tensor in self.problem.graph.tensors:
+            prices = self.prices(tensor)
+            made = evaluation.made(tensor)
+            reads: list[tuple[str, Layout, Layout]] = [("its copy", made, evaluation.held(tensor))]
+            reads += evaluation.reads(tensor)
+            for reader, source, target in reads:
+                if prices[self.number(tensor, source), self.number(tensor, target)] >= INF:
+                    raise StuckError(
+                        f'{tensor!r} cannot be brought to {reader} with communication="{self.problem.communication}"'
+                    )

@@ -1,0 +1,121 @@
+"""Greedy planners: never better than the optimum, right when run, and what each of them is known to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+
+from ops.placement import Partial, Replicate, Shard
+from solver import Graph, Mesh, plan
+from solver.cli import main
+from solver.compare import GREEDY, compare, went_wrong
+from solver.greedy.walk import StuckError
+from solver.problem import problem
+from tests.graphs import Case, mlp, random_graphs
+from tests.test_constraints import MANY
+
+FEW = settings(MANY, max_examples=30)
+R = Replicate()
+
+
+@FEW
+@given(case=random_graphs(max_ops=6, max_axes=2))
+def test_no_greedy_plan_is_better_than_the_optimum_and_all_are_right(case: Case) -> None:
+    asked = {"pins": case.pins, "communication": case.communication, "capabilities": case.capabilities}
+    best = plan(case.graph, case.mesh, **asked)
+    assume(best.status != "unknown")
+    question = problem(case.graph, case.mesh, **asked)
+    for planner in GREEDY.values():
+        try:
+            found = planner(question)
+        except StuckError:
+            continue
+        assert best.status == "optimal"
+        assert found.evaluation.total >= best.evaluation.total
+        assert found.check().ok
+        assert found.simulate().ok
+
+
+def chain() -> Graph:
+    g = Graph("chain")
+    x = g.input("x", (8, 16))
+    h = g.op("matmul", x, g.parameter("w1", (16, 32)), name="up")
+    g.output(g.op("matmul", g.op("relu", h, name="act"), g.parameter("w2", (32, 16)), name="down"))
+    return g
+
+
+def test_without_pins_nothing_is_cut() -> None:
+    question = problem(chain(), Mesh({"tp": 4}))
+    for planner in GREEDY.values():
+        found = planner(question)
+        assert all(placed == {"tp": R} for placed in map(found.made, question.graph.tensors))
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_cut_batch_spreads(name: str) -> None:
+    found = GREEDY[name](problem(chain(), Mesh({"dp": 4}), pins={"x": "dp=S(0)"}))
+    assert found.made("down") == {"dp": Shard(0)}
+    assert found.layout("w1") == {"dp": R}
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_columns_then_rows(name: str) -> None:
+    found = GREEDY[name](problem(chain(), Mesh({"tp": 4}), pins={"w1": "tp=S(1)", "w2": "tp=S(0)"}))
+    assert found.made("up") == {"tp": Shard(1)}
+    assert found.made("down") == {"tp": Partial("sum")}
+
+
+def test_paddle_reduces_where_a_partial_result_is_made() -> None:
+    g = Graph("partial")
+    x, w = g.input("x", (8, 16)), g.parameter("w", (16, 8))
+    y = g.op("matmul", x, w, name="y")
+    g.output(g.op("scale", y, scale=2.0, name="z"), g.op("relu", y, name="r"))
+    pins = {"x": "tp=S(1)", "w": "tp=S(0)"}
+    ours = GREEDY["paddle"](problem(g, Mesh({"tp": 4}), pins=pins))
+    assert ours.held("y") == {"tp": R}
+    assert GREEDY["dtensor"](problem(g, Mesh({"tp": 4}), pins=pins)).held("y") == {"tp": Partial("sum")}
+
+
+def test_shardy_carries_backwards() -> None:
+    pins = {"down": "tp=S(1)"}
+    assert GREEDY["shardy"](problem(chain(), Mesh({"tp": 4}), pins=pins)).layout("w2") == {"tp": Shard(1)}
+    assert GREEDY["paddle"](problem(chain(), Mesh({"tp": 4}), pins=pins)).layout("w2") == {"tp": R}
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_planner_that_cannot_go_on_says_where(name: str) -> None:
+    g = Graph("softmax")
+    g.output(g.op("softmax", g.input("x", (4, 8)), name="y"))
+    question = problem(g, Mesh({"tp": 4}), pins={"x": "tp=S(1)"}, communication="none")
+    with pytest.raises(StuckError, match="y"):
+        GREEDY[name](question)
+
+
+def test_what_went_wrong_is_told() -> None:
+    best = plan(chain(), Mesh({"dp": 4}))
+    greedy = GREEDY["dtensor"](best.problem)
+    assert went_wrong(greedy, best)[0].startswith("relu 'act' is cut less, or not at all")
+    assert went_wrong(best, best) == []
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = tmp_path / "mlp.json", tmp_path / "figures.json"
+    model.write_text(json.dumps(mlp().to_json()), encoding="utf-8")
+    assert main(["compare", str(model), "--mesh", "dp=2", "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    for name in ("shardproof", *GREEDY):
+        assert name in said
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert [one["planner"] for one in figures] == ["shardproof", *GREEDY]
+    assert all(one["ratio"] >= 1 for one in figures)
+    assert main(["compare", str(model), "--mesh", "dp=3", "--pin", "x:dp=S(0)"]) == 3
+
+
+def test_the_plan_asked_for_comes_first() -> None:
+    best = plan(mlp(), Mesh({"dp": 2}))
+    found = compare(best)
+    assert found[0].plan is best
+    assert [one.name for one in found[1:]] == list(GREEDY)
