@@ -36,8 +36,13 @@ def _flops(each: int) -> Any:
     return flops
 
 
+def _stepped(param: Array, step: Array) -> Array:
+    """Return a parameter after a step; one without dims stays so, though the learning rate has one."""
+    return np.asarray(param - step.reshape(param.shape), param.dtype)
+
+
 def _sgd(param: Array, learning_rate: Array, grad: Array) -> Array:
-    return np.asarray(param - learning_rate * grad, param.dtype)
+    return _stepped(param, learning_rate * grad)
 
 
 op(
@@ -65,7 +70,7 @@ def _momentum(
         slope = slope + regularization_coeff * param
     speed = velocity * mu + slope
     step = slope + mu * speed if use_nesterov else speed
-    return np.asarray(param - learning_rate * step, param.dtype), np.asarray(speed, velocity.dtype)
+    return _stepped(param, learning_rate * step), np.asarray(speed, velocity.dtype)
 
 
 @family(
@@ -126,9 +131,10 @@ def _adamw(
 ) -> Updated:
     rate = learning_rate * lr_ratio
     first, second = _moments(grad, moment1, moment2, beta1, beta2)
-    kept = param * (1 - rate * coeff) if with_decay else param
-    moved = kept - rate * _adam_step(first, second, beta1_pow, beta2_pow, epsilon)
-    return np.asarray(moved, param.dtype), first, second, beta1_pow * beta1, beta2_pow * beta2
+    step = rate * _adam_step(first, second, beta1_pow, beta2_pow, epsilon)
+    if with_decay:
+        step = step + rate * coeff * param
+    return _stepped(param, step), first, second, beta1_pow * beta1, beta2_pow * beta2
 
 
 op("adam", _ADAM, kernel=_adamw, flops=_flops(10), attrs={**_BETAS, "epsilon": 1e-8}, **_ADAM_FACTS)
@@ -164,8 +170,7 @@ def _lamb(
         own = yield np.asarray((param * param).sum()), "sum"
         length = yield np.asarray((step * step).sum()), "sum"
         ratio = np.sqrt(own / length) if own > 0 and length > 0 else 1.0
-    moved = param - learning_rate * ratio * step
-    return np.asarray(moved, param.dtype), first, second, beta1_pow * beta1, beta2_pow * beta2
+    return _stepped(param, learning_rate * ratio * step), first, second, beta1_pow * beta1, beta2_pow * beta2
 
 
 @family(

@@ -12,7 +12,6 @@ from solver.graph_copy import copy_of
 from solver.values import random_values, run_whole
 
 Array = np.ndarray[Any, Any]
-STEP = 1e-6
 
 
 class Slopes:
@@ -26,21 +25,29 @@ class Slopes:
         Its gradient is one, or the source ``loss.grad`` of the step.
     values : mapping, optional
         Values of sources beside the seeded ones.
+    move : float
+        How far the parameters are moved along a direction.
     """
 
     def __init__(
-        self, forward: Graph, step: Graph, loss: str, values: Mapping[str, Array] | None = None, seed: int = 0
+        self,
+        forward: Graph,
+        step: Graph,
+        loss: str,
+        values: Mapping[str, Array] | None = None,
+        seed: int = 0,
+        move: float = 1e-6,
     ) -> None:
         self.forward = copy_of(forward, outputs=[loss])
-        self.loss, self.kinks = loss, 0
+        self.loss, self.kinks, self.move = loss, 0, move
         self.values = random_values(step, seed) | dict(values or {})
         self.seed = self.values[f"{loss}.grad"]
         made = run_whole(step, self.values)
         self.grads = {parameter: made[gradient] for gradient, parameter in step.gradients.items()}
 
-    def number(self, moves: Mapping[str, Array], step: float) -> float:
-        """Return the loss after a step along a direction."""
-        moved = {name: self.values[name] + step * move for name, move in moves.items()}
+    def number(self, direction: Mapping[str, Array], far: float) -> float:
+        """Return the loss after a move along a direction."""
+        moved = {name: self.values[name] + far * along for name, along in direction.items()}
         sources = {name for name, tensor in self.forward.tensors.items() if tensor.producer is None}
         values = {name: value for name, value in self.values.items() if name in sources} | moved
         return float((run_whole(self.forward, values)[self.loss] * self.seed).sum())
@@ -53,15 +60,16 @@ class Slopes:
         rng = np.random.default_rng(17)
         here = self.number({}, 0.0)
         for names in groups or [[name] for name in self.grads]:
-            moves = {name: rng.standard_normal(np.shape(self.values[name])) for name in names}
-            above, below = self.number(moves, STEP), self.number(moves, -STEP)
-            right, left = (above - here) / STEP, (here - below) / STEP
+            direction = {name: rng.standard_normal(np.shape(self.values[name])) for name in names}
+            above, below = self.number(direction, self.move), self.number(direction, -self.move)
+            right, left = (above - here) / self.move, (here - below) / self.move
             scale = max(1.0, abs(right), abs(left), *(float(np.abs(self.grads[name]).max()) for name in names))
             if abs(right - left) > 1e-3 * scale:
                 self.kinks += 1
                 continue
-            said, expected = sum(float((self.grads[n] * m).sum()) for n, m in moves.items()), (above - below) / STEP / 2
-            if not abs(said - expected) <= max(rtol * scale, 1e-13 * abs(here) / STEP):
+            expected = (above - below) / self.move / 2
+            said = sum(float((self.grads[name] * along).sum()) for name, along in direction.items())
+            if not abs(said - expected) <= max(rtol * scale, 1e-13 * abs(here) / self.move):
                 yield f"{', '.join(names)}: the gradient says {said:.9g}, differences say {expected:.9g}"
 
 

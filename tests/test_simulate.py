@@ -10,6 +10,7 @@ import pytest
 
 from ops.placement import Partial, Replicate, layout_text
 from solver import Graph, Mesh, Plan, plan
+from solver.autodiff import add_gradients
 from solver.plan_json import PlanFileError
 from solver.problem import CAPABILITIES, problem
 from solver.program import LocalOp, Program, Transfer
@@ -245,6 +246,27 @@ ERRORS = [
 @pytest.mark.parametrize(("made", "wanted", "error"), ERRORS)
 def test_the_relative_error(made: list[float], wanted: list[float], error: float) -> None:
     assert relative_error(np.array(made), np.array(wanted)) == error
+
+
+def cancelling() -> Graph:
+    """A bias of the keys of an attention moves every score of a query alike: its gradient is nothing."""
+    g = Graph("cancelling")
+    x, bias = g.input("x", (8, 12)), g.parameter("bias", (12,))
+    scores = g.op("matmul", x, g.op("add", x, bias, name="keys"), transpose_y=True)
+    g.output(g.op("sum", g.op("square", g.op("softmax", scores, axis=-1)), name="loss"))
+    return add_gradients(g)
+
+
+def test_what_cancels_is_compared_with_its_rounding() -> None:
+    graph = cancelling()
+    found = plan(
+        graph, Mesh({"dp": 2, "tp": 2}), pins={use: "dp=S(0),tp=S(1)" for use in ("keys/x", "keys_grad/out_grad")}
+    )
+    ran = found.simulate(seed=0)
+    assert ran.ok, str(ran)
+    whole = run_whole(graph, random_values(graph, 0))["keys_grad.y_grad"]
+    assert np.abs(whole).max() < 1e-13
+    assert relative_error(whole + 1e-12, whole, whole * 1.5) > 1e-9
 
 
 def test_no_array_is_an_infinite_error() -> None:

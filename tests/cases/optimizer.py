@@ -15,6 +15,12 @@ _ADAM = {
     "beta2_pow": (1,),
 }
 
+_NUMBER: dict[str, dict[str, tuple[int, ...]]] = {
+    op: {name: () if shape == (4, 6) else shape for name, shape in shapes.items()}
+    for op, shapes in {"sgd": _SGD, "momentum": _MOMENTUM, "adamw": _ADAM, "lamb": _ADAM}.items()
+}
+"""The same with a parameter that is one number."""
+
 _FINAL = {"*P(* -> *": "a gradient is final when an update reads it, and no parameter or state is partial"}
 
 CASES = [
@@ -29,4 +35,5 @@ CASES = [
     Case("lamb", _ADAM),
     Case("lamb", _ADAM, {"weight_decay": 0.0, "always_adapt": True}),
     Case("lamb", _ADAM, {"weight_decay": 0.0}, _FINAL),
+    *(Case(op, shapes, missing=_FINAL) for op, shapes in _NUMBER.items()),
 ]
