@@ -260,7 +260,7 @@ def cancelling() -> Graph:
 def test_what_cancels_is_compared_with_its_rounding() -> None:
     graph = cancelling()
     found = plan(
-        graph, Mesh({"dp": 2, "tp": 2}), pins={use: "dp=S(0),tp=S(1)" for use in ("keys/x", "keys_grad/out_grad")}
+        graph, Mesh({"dp": 2, "tp": 2}), pins=dict.fromkeys(("keys/x", "keys_grad/out_grad"), "dp=S(0),tp=S(1)")
     )
     ran = found.simulate(seed=0)
     assert ran.ok, str(ran)
