@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from solver.advice import explain
     from solver.graph import Graph
-    from solver.importers import from_paddle, from_paddle_layer, from_torch, load, paddle_pins
+    from solver.importers import from_jax, from_paddle, from_paddle_layer, from_torch, load, paddle_pins
     from solver.infer import infer
     from solver.mesh import Mesh
     from solver.plan import Plan
@@ -35,6 +35,7 @@ __all__ = [
     "infer",
     "load",
     "from_torch",
+    "from_jax",
     "from_paddle",
     "from_paddle_layer",
     "paddle_pins",
@@ -47,7 +48,9 @@ _HOME = {
     "Plan": "plan",
     "explain": "advice",
     "infer": "infer",
-    **dict.fromkeys(("load", "from_torch", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"),
+    **dict.fromkeys(
+        ("load", "from_torch", "from_jax", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"
+    ),
 }
 """The module of each public name. They are imported at first use: the checkers run where z3 is not installed."""
 

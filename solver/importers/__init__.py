@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from solver.importers.capture import is_capture, read_capture
 from solver.importers.errors import ImporterError, NoLossError, UnreadableModelError, UnsupportedNodeError
 from solver.importers.torch import exported, from_torch
 
-__all__ = ["ImporterError", "from_paddle", "from_paddle_layer", "from_torch", "load", "paddle_pins"]
+__all__ = ["ImporterError", "from_jax", "from_paddle", "from_paddle_layer", "from_torch", "load", "paddle_pins"]
 
 
 def load(
@@ -142,6 +142,36 @@ def _json(path: Path) -> Graph:
         return Graph.from_json(data)
     except ValueError as error:
         raise UnreadableModelError(f"{path}: {error}") from error
+
+
+def from_jax(fn: Callable[..., Any], *args: Any, **options: Any) -> Graph:
+    """Trace a JAX function: a model, its gradients, or a whole training step.
+
+    Parameters
+    ----------
+    fn : callable
+    *args
+        Arrays, `jax.ShapeDtypeStruct` or pytrees of them.
+    **options
+        ``parameters``, ``states``, ``gradients``, ``updates`` and more: see `solver.importers.jax.from_jax`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    ImporterError
+        One sentence on what is wrong and what to do.
+    """
+    try:
+        import solver.importers.jax as reader
+    except ImportError as error:
+        raise UnreadableModelError(
+            f"functions of JAX need the extra jax ({error}): pip install 'shardproof[jax]'"
+        ) from error
+    graph: Graph = reader.from_jax(fn, *args, **options)
+    return graph
 
 
 def from_paddle(program: Any, **options: Any) -> Graph:

@@ -161,12 +161,12 @@ class Sketch:
             Where the graph refuses what the sketch says.
         """
         self._name_outputs()
-        steps = self._needed()
+        steps = self.needed()
         names = {value.name for value in self.inputs}
         names |= {step.results[0].name for step in steps if len(step.results) == 1}
         writing = Writing(Graph(self.name), names)
         for value in self.inputs:
-            writing.tensors[id(value)] = writing.graph.input(value.name, value.shape, dtype=value.dtype)
+            writing.begin(value)
         for step in steps:
             writing.step(step)
         outputs = [writing.tensors[id(value)] for _, value in self.outputs]
@@ -200,7 +200,7 @@ class Sketch:
                 self.outputs[index] = (name, copy)
             named.add(id(self.outputs[index][1]))
 
-    def _needed(self) -> list[Step]:
+    def needed(self) -> list[Step]:
         """Return the steps that an output depends on, in order."""
         wanted = {id(value) for _, value in self.outputs}
         kept = []
@@ -230,6 +230,13 @@ class Writing:
     reserved: set[str]
     tensors: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[str, Value] = field(default_factory=dict)
+
+    def begin(self, value: Value) -> None:
+        """Add what the graph begins with, under its own name, whether anything reads it or not."""
+        if value.role == "input":
+            self.tensors[id(value)] = self.graph.input(value.name, value.shape, dtype=value.dtype)
+        else:
+            self.tensors[id(value)] = self._stored(value.name, value)
 
     def source(self, value: Value) -> Tensor:
         """Return the tensor of a value; one that nobody makes is added where it is first asked for."""
@@ -261,18 +268,19 @@ class Writing:
 
     def _leaf(self, value: Value) -> Tensor:
         name = self._free(value.name or "constant")
-        if value.role == "weight":
-            self.weights[name] = value
-            return self.graph.parameter(name, value.shape, dtype=value.dtype)
-        if value.role == "state":
-            self.weights[name] = value
-            return self.graph.state(name, value.shape, dtype=value.dtype)
+        if value.role in ("weight", "state"):
+            return self._stored(name, value)
         assert value.data is not None
         if value.data.size > CONSTANT_LIMIT:
             self.weights[name] = value
             return self.graph.state(name, value.shape, dtype=value.dtype)
         data = value.data if value.data.dtype.isbuiltin == 1 else value.data.astype(np.float32)
         return self.graph.constant(name, data, dtype=value.dtype)
+
+    def _stored(self, name: str, value: Value) -> Tensor:
+        self.weights[name] = value
+        add = self.graph.parameter if value.role == "weight" else self.graph.state
+        return add(name, value.shape, dtype=value.dtype)
 
     def _free(self, name: str) -> str:
         """Return the name, with a number behind it where it is taken or reserved."""
