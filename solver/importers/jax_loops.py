@@ -11,8 +11,8 @@ from solver.importers.jax_fold import known, number_of
 from solver.importers.jax_site import MOST_OPS, Site
 from solver.importers.sketch import Value
 
-Run: TypeAlias = Callable[[Any, Sequence[Value], str], list[Value]]
-"""Translates a jaxpr at given operands, under a module path."""
+Run: TypeAlias = Callable[[Any, Sequence[Value], str, str], list[Value]]
+"""Translates a jaxpr at given operands, under a module path, called in a line of code."""
 
 
 def _scan(site: Site, run: Run) -> list[Value]:
@@ -33,7 +33,7 @@ def _scan(site: Site, run: Run) -> list[Value]:
     made: list[list[Value]] = [[] for _ in range(len(site.results) - len(carry))]
     for trip in reversed(range(length)) if params["reverse"] else range(length):
         module = ".".join(part for part in (site.module, name, str(trip)) if part)
-        found = run(params["jaxpr"], [*fixed, *carry, *(parts[trip] for parts in slices)], module)
+        found = run(params["jaxpr"], [*fixed, *carry, *(parts[trip] for parts in slices)], module, site.line)
         carry = found[: len(carry)]
         for parts, value in zip(made, found[len(carry) :], strict=True):
             parts.append(value)
@@ -72,7 +72,7 @@ def _while(site: Site, run: Run) -> list[Value]:
     name, trip = site.drawing.fresh("while"), 0
     while True:
         module = ".".join(part for part in (site.module, name, str(trip)) if part)
-        (goes_on,) = run(params["cond_jaxpr"], [*tested, *carry], module)
+        (goes_on,) = run(params["cond_jaxpr"], [*tested, *carry], module, site.line)
         if goes_on.data is None:
             raise site.refuse(
                 "how often it runs is computed from data, and only a known number of trips can be planned: use "
@@ -80,7 +80,7 @@ def _while(site: Site, run: Run) -> list[Value]:
             )
         if not goes_on.data:
             break
-        carry = run(params["body_jaxpr"], [*fixed, *carry], module)
+        carry = run(params["body_jaxpr"], [*fixed, *carry], module, site.line)
         trip += 1
         if trip > MOST_OPS:
             raise site.refuse(f"it runs more than {MOST_OPS:,} trips, which is the most that is written out")
@@ -98,7 +98,7 @@ def _cond(site: Site, run: Run) -> list[Value]:
             "computes both, or make the condition a static argument"
         )
     taken = int(np.clip(int(which.data), 0, len(branches) - 1))
-    return run(branches[taken], operands, site.module)
+    return run(branches[taken], operands, site.module, site.line)
 
 
 LOOPS: dict[str, Callable[[Site, Run], list[Value]]] = {"scan": _scan, "while": _while, "cond": _cond}

@@ -56,7 +56,10 @@ def leaf(argument: int, word: str, path: Path, given: Any, role: Role) -> Leaf:
             f"{name} is {type(given).__name__}: give an array or jax.ShapeDtypeStruct, and bind everything else with "
             "functools.partial"
         ) from None
-    return Leaf(argument, path, Value(tuple(map(int, aval.shape)), str(dtype), role, name))
+    shape = tuple(map(int, aval.shape))
+    if 0 in shape:
+        raise UnreadableModelError(f"{name} has shape {shape}: a dim is at least 1")
+    return Leaf(argument, path, Value(shape, str(dtype), role, name))
 
 
 def path_of(keys: Sequence[Any]) -> Path:
@@ -151,7 +154,7 @@ class Outputs:
                 value, leader = self.values[at], others[path]
                 if value.shape != leader.value.shape:
                     raise ShapeMismatchError(
-                        f"{what}: output {'.'.join(self.paths[at])} has shape {value.shape}, and {leader.value.name} "
+                        f"{what}: output {_told(self.paths[at])} has shape {value.shape}, and {leader.value.name} "
                         f"has {leader.value.shape}"
                     )
                 if meaning == "gradients" and leader.value.role != "weight":
@@ -159,7 +162,7 @@ class Outputs:
                         f"{what}: {leader.value.name} is no parameter: name its argument in parameters="
                     )
                 if at in self.meanings:
-                    raise UnknownNameError(f"{what}: output {'.'.join(self.paths[at])} is declared twice")
+                    raise UnknownNameError(f"{what}: output {_told(self.paths[at])} is declared twice")
                 self.meanings[at] = (meaning, leader)
 
     def hide(self, outputs: Sequence[Any]) -> None:
@@ -181,7 +184,7 @@ class Outputs:
         leaving = [at for at in range(len(self.values)) if at not in self.hidden]
         for at in leaving:
             if is_opaque(self.values[at]):
-                self.notes.append(f"output {'.'.join(self.paths[at])} is a random key, which has no layout: left out")
+                self.notes.append(f"output {_told(self.paths[at])} is a random key, which has no layout: left out")
         leaving = [at for at in leaving if not is_opaque(self.values[at])]
         if not leaving:
             raise UnsupportedNodeError("the function returns nothing that can leave a graph")
@@ -214,11 +217,15 @@ class Outputs:
                     if path[:1] == first
                 }
                 if found == shapes and any(shape for shape in shapes.values()):
-                    at = ".".join(first) or "()"
+                    at = _told(first)
                     self.notes.append(
                         f"output {at} has the structure of argument {argument}, and no tie: "
                         f"declare gradients={{{at}: {argument}}} or updates={{{at}: {argument}}} where it is one"
                     )
+
+
+def _told(path: Path) -> str:
+    return ".".join(path) or "()"
 
 
 def tied_arguments(leaves: Sequence[Leaf], ties: Mapping[Any, Any]) -> list[tuple[Value, Value]]:

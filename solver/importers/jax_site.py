@@ -105,12 +105,15 @@ class Site:
     operands : list of Value
     module : str
         Where in the model it stands, as ``layer0.attn``.
+    caller : str
+        The line of the person's code that calls what it stands in; empty outside of calls.
     """
 
     drawing: Drawing
     equation: Any
     operands: list[Value]
     module: str = ""
+    caller: str = ""
 
     @property
     def name(self) -> str:
@@ -138,9 +141,14 @@ class Site:
         return str(self.results[0].dtype.name)
 
     @property
+    def line(self) -> str:
+        """The line of the person's code that it comes from."""
+        return str(summarize(self.equation.source_info)) or self.caller or "an unknown line"
+
+    @property
     def where(self) -> str:
-        """How to name the equation in an error: primitive, and the line of the person's code."""
-        return f"{self.name} at {summarize(self.equation.source_info)}"
+        """How to name the equation in an error: primitive and line."""
+        return f"{self.name} at {self.line}"
 
     def emit(self, op: str, *operands: Operand, **attrs: Any) -> Value:
         """Add a step of one result and return it; what is known already is computed at once."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Literal
-from jax.extend.source_info_util import summarize
 
 from solver.importers.errors import UnsupportedNodeError
 from solver.importers.jax_elementwise import ELEMENTWISE
@@ -56,7 +55,7 @@ class Tracing:
     drawing: Drawing
     unknown: dict[int, str] = field(default_factory=dict)
 
-    def run(self, jaxpr: Any, operands: Sequence[Value], module: str = "") -> list[Value]:
+    def run(self, jaxpr: Any, operands: Sequence[Value], module: str = "", caller: str = "") -> list[Value]:
         """Translate a jaxpr at given operands.
 
         Parameters
@@ -65,6 +64,8 @@ class Tracing:
         operands : sequence of Value
         module : str
             What the names of its ops begin with.
+        caller : str
+            The line that calls it.
 
         Returns
         -------
@@ -81,7 +82,8 @@ class Tracing:
         for equation in jaxpr.eqns:
             read = [_value(scope, atom) for atom in equation.invars]
             inner = module_of(equation.source_info.name_stack)
-            site = Site(self.drawing, equation, read, ".".join(part for part in (module, inner) if part))
+            path = ".".join(part for part in (module, inner) if part)
+            site = Site(self.drawing, equation, read, path, caller)
             scope.update(zip(equation.outvars, self._checked(site, self._results(site)), strict=True))
         return [_value(scope, atom) for atom in jaxpr.outvars]
 
@@ -90,7 +92,7 @@ class Tracing:
             draws = drawing_call(site)
             if draws is not None:
                 return [draws(site)]
-            return self.run(site.params[CALLS[site.name]], site.operands, site.module)
+            return self.run(site.params[CALLS[site.name]], site.operands, site.module, site.line)
         if site.name in LOOPS:
             return LOOPS[site.name](site, self.run)
         if site.name in _ON_DEVICES:
@@ -112,7 +114,7 @@ class Tracing:
         made = [Value(tuple(aval.shape), str(aval.dtype.name), "result") for aval in site.results]
         step = Step(_UNKNOWN, tuple(site.operands), tuple(made), {}, site.name, site.module)
         self.drawing.sketch.steps.append(step)
-        self.unknown[id(step)] = summarize(site.equation.source_info)
+        self.unknown[id(step)] = site.line
         return made
 
     def _checked(self, site: Site, made: Sequence[Value]) -> Sequence[Value]:
