@@ -48,9 +48,7 @@ _HOME = {
     "Plan": "plan",
     "explain": "advice",
     "infer": "infer",
-    **dict.fromkeys(
-        ("load", "from_torch", "from_jax", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"
-    ),
+    **dict.fromkeys(("load", "from_torch", "from_jax", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"),
 }
 """The module of each public name. They are imported at first use: the checkers run where z3 is not installed."""
 

@@ -80,8 +80,10 @@ def test_what_looks_like_an_argument_is_told_and_not_guessed() -> None:
     graph = from_jax(jax.value_and_grad(_loss), PARAMS, X, parameters=0)
     assert not graph.ties
     assert graph.notes == [
-        "output 1 has the structure of argument 0, and no tie: "
-        "declare gradients={1: 0} or updates={1: 0} where it is one"
+        (
+            "output 1 has the structure of argument 0, and no tie: "
+            "declare gradients={1: 0} or updates={1: 0} where it is one"
+        )
     ]
 
 
@@ -284,5 +286,5 @@ def test_without_jax_the_extra_is_named() -> None:
         "try:\n    from_jax(abs, 1)\nexcept ValueError as error:\n    print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "reading JAX functions needs the extra jax" in said
+    assert "functions of JAX need the extra jax" in said
     assert "pip install 'shardproof[jax]'" in said
