@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -13,12 +13,33 @@ from hypothesis import strategies as st
 from ops import rule_for
 from ops.run import Device, steps
 from solver.graph import Graph
-from solver.importers.aten_strided import as_strided, as_strided_scatter
+from solver.importers.aten import lower
+from solver.importers.capture import INPUT, Capture, CapturedNode, Ref, Spec
 from solver.importers.errors import UnsupportedNodeError
 
 
-def run(graph: Graph, given: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Run the ops of a graph one by one."""
+def strided(shape: Sequence[int], size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Graph:
+    """The window of an input x."""
+    node = CapturedNode("y", "aten.as_strided.default", (Ref("x"), list(size), list(stride), offset))
+    return lowered({"x": shape}, node)
+
+
+def written(shape: Sequence[int], size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Graph:
+    """An input x with an input value in a window of it."""
+    args = (Ref("x"), Ref("value"), list(size), list(stride), offset)
+    return lowered({"x": shape, "value": size}, CapturedNode("y", "aten.as_strided_scatter.default", args))
+
+
+def lowered(inputs: Mapping[str, Sequence[int]], node: CapturedNode) -> Graph:
+    places = [
+        CapturedNode(name, "placeholder", val=Spec(tuple(shape), "float64"), role=INPUT)
+        for name, shape in inputs.items()
+    ]
+    return lower(Capture("window", [*places, node, CapturedNode("output", "output", ([Ref("y")],))]))
+
+
+def run(graph: Graph, given: dict[str, np.ndarray]) -> np.ndarray:
+    """Run the ops of a graph one by one, up to its output."""
     held = {t.name: t.value for t in graph.tensors.values() if t.value is not None} | given
     for node in graph.nodes.values():
         op, bound = rule_for(node.op), graph.bind(node.name)
@@ -27,7 +48,7 @@ def run(graph: Graph, given: dict[str, np.ndarray], name: str) -> np.ndarray:
             next(running)
         except StopIteration as stop:
             held |= dict(zip(node.results, stop.value, strict=True))
-    return held[name]
+    return held[graph.outputs[0]]
 
 
 def window(x: np.ndarray, size: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
@@ -54,10 +75,9 @@ VIEWS = [
 def test_a_window_becomes_the_ops_that_it_is(
     what: str, shape: tuple[int, ...], size: tuple[int, ...], stride: tuple[int, ...], offset: int, ops: list[str]
 ) -> None:
-    graph, x = Graph(), np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-    made = as_strided(graph, graph.input("x", shape, "float64"), size, stride, offset)
+    graph, x = strided(shape, size, stride, offset), np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
     assert [node.op for node in graph.nodes.values()] == ops
-    assert (run(graph, {"x": x}, made.name) == window(x, size, stride, offset)).all()
+    assert (run(graph, {"x": x}) == window(x, size, stride, offset)).all()
 
 
 @st.composite
@@ -78,33 +98,34 @@ def windows(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
 @given(windows())
 def test_any_window_is_the_one_of_numpy(case: tuple[list[int], list[int], list[int], int]) -> None:
     shape, size, stride, offset = case
-    graph, x = Graph(), np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
-    source = graph.input("x", shape, "float64")
-    made = as_strided(graph, source, size, stride, offset)
+    graph, x = strided(shape, size, stride, offset), np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
     expected = window(x, size, stride, offset)
-    assert made.shape == expected.shape
-    assert (run(graph, {"x": x}, made.name) == expected).all()
+    assert graph.tensors[graph.outputs[0]].shape == expected.shape
+    assert (run(graph, {"x": x}) == expected).all()
     value = -1.0 - np.arange(expected.size, dtype=np.float64).reshape(expected.shape)
-    given = graph.input("value", value.shape, "float64")
     try:
-        written = as_strided_scatter(graph, source, given, size, stride, offset)
+        other = written(shape, size, stride, offset)
     except UnsupportedNodeError:
         assert "gather" in {node.op for node in graph.nodes.values()} or 0 in stride
         return
     goal = x.copy()
     window(goal, size, stride, offset)[...] = value
-    assert (run(graph, {"x": x, "value": value}, written.name) == goal).all()
+    assert (run(other, {"x": x, "value": value}) == goal).all()
 
 
 def test_a_window_that_leaves_its_tensor_is_refused() -> None:
-    graph = Graph()
-    x = graph.input("x", (4, 6))
     with pytest.raises(UnsupportedNodeError, match=r"size \[4, 6\], strides \[6, 1\] and offset 1 leaves a tensor"):
-        as_strided(graph, x, (4, 6), (6, 1), 1)
+        strided((4, 6), (4, 6), (6, 1), 1)
 
 
 def test_a_window_that_repeats_elements_is_not_written_to() -> None:
-    graph = Graph()
-    x, value = graph.input("x", (6,)), graph.input("value", (4, 3))
     with pytest.raises(UnsupportedNodeError, match="more than once"):
-        as_strided_scatter(graph, x, value, (4, 3), (1, 1))
+        written((6,), (4, 3), (1, 1))
+
+
+def test_a_window_of_what_lies_in_another_order_is_refused() -> None:
+    turned = CapturedNode("t", "aten.t.default", (Ref("x"),), val=Spec((6, 4), "float64"))
+    node = CapturedNode("y", "aten.as_strided.default", (Ref("t"), [3], [1], 0))
+    places = [CapturedNode("x", "placeholder", val=Spec((4, 6), "float64"), role=INPUT)]
+    with pytest.raises(UnsupportedNodeError, match="call contiguous"):
+        lower(Capture("window", [*places, turned, node, CapturedNode("output", "output", ([Ref("y")],))]))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from solver.graph import Graph
+from solver.importers.aten_aliases import Aliases, functional
 from solver.importers.aten_creation import CREATION
 from solver.importers.aten_images import IMAGES
 from solver.importers.aten_indexing import INDEXING
@@ -22,6 +23,7 @@ from solver.importers.aten_pointwise import POINTWISE
 from solver.importers.aten_products import PRODUCTS
 from solver.importers.aten_reductions import REDUCTIONS
 from solver.importers.aten_site import Lowering, Result, Saved, Site
+from solver.importers.aten_strided import STRIDED
 from solver.importers.aten_views import VIEWS
 from solver.importers.capture import (
     BUFFER,
@@ -48,12 +50,13 @@ TABLE: dict[str, Lowering] = {
     **INDEXING,
     **CREATION,
     **IMAGES,
+    **STRIDED,
 }
 """Overload -> its lowering."""
 
 _STRUCTURE = ("placeholder", "getitem", "output")
-_IDLE = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
-"""Arguments that say where and how memory lies, which is no matter of layout."""
+_IDLE = frozenset({"device", "layout", "pin_memory", "non_blocking"})
+"""Arguments that say where memory lies, which is no matter of layout."""
 _ROLES: dict[str, Any] = {PARAMETER: "weight", BUFFER: "state"}
 _WRAPPER = "m."
 """What a capture puts before every name where it wraps the module."""
@@ -87,6 +90,17 @@ def lower(capture: Capture) -> Graph:
     return _Reading(capture).run()
 
 
+def lowering_of(op: str) -> Lowering:
+    """Return the lowering of an overload; one in place computes what it writes.
+
+    Raises
+    ------
+    KeyError
+        Where there is none.
+    """
+    return TABLE[op] if op in TABLE else TABLE[functional(op)]
+
+
 class _Reading:
     """One pass over a capture."""
 
@@ -96,6 +110,7 @@ class _Reading:
         self.scope: dict[str, Any] = {}
         self.folded: list[str] = []
         self.sources: dict[str, Value] = {}
+        self.aliases = Aliases(self.scope, self._value, self._site)
         named = [node.target for node in capture.nodes if node.role in _ROLES and node.target]
         self.prefix = _WRAPPER if named and all(name.startswith(_WRAPPER) for name in named) else ""
 
@@ -106,10 +121,11 @@ class _Reading:
                 self.scope[node.name] = self._source(node)
             elif node.op == "output":
                 self._outputs(node)
-            elif node.op == "getitem":
-                self.scope[node.name] = self._item(node)
             else:
-                self.scope[node.name] = self._lowered(node)
+                self.scope[node.name] = made = self._value(node)
+                self.aliases.share(node)
+                if isinstance(made, Value) and functional(node.op) != node.op:
+                    self.aliases.write(node, made)
         try:
             graph, _ = self.sketch.to_graph()
         except ValueError as error:
@@ -143,6 +159,10 @@ class _Reading:
             elif role == MUTATION and source is not None:
                 self.sketch.ties[len(self.sketch.outputs)] = source
             self.sketch.outputs.append(("", value))
+        for name, source in self.sources.items():
+            if source.role == "state" and self.scope[name] is not source:
+                self.sketch.ties[len(self.sketch.outputs)] = source
+                self.sketch.outputs.append(("", self.scope[name]))
 
     def _output(self, entry: Any, node: CapturedNode) -> Value:
         found = self.scope[entry.name] if isinstance(entry, Ref) else None
@@ -174,6 +194,13 @@ class _Reading:
 
     # ------------------------------------------------------------------------------------------------------ the nodes
 
+    def _value(self, node: CapturedNode) -> Any:
+        """What a node gives, read at this point."""
+        return self._item(node) if node.op == "getitem" else self._lowered(node)
+
+    def _site(self, node: CapturedNode) -> Site:
+        return Site(node, self.sketch, self.folded)
+
     def _item(self, node: CapturedNode) -> Any:
         several, index = self._argument(node.args[0], node), node.args[1]
         if not isinstance(several, list | tuple) or not isinstance(index, int) or index >= len(several):
@@ -181,11 +208,11 @@ class _Reading:
         return several[index]
 
     def _lowered(self, node: CapturedNode) -> Result:
-        site = Site(node, self.sketch, self.folded)
+        site = self._site(node)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items() if key not in _IDLE}
         try:
-            made = TABLE[node.op](site, *args, **kwargs)
+            made = lowering_of(node.op)(site, *args, **kwargs)
         except ImporterError:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -236,7 +263,8 @@ def _some(names: Sequence[str]) -> str:
 def _unknown(capture: Capture) -> str:
     """Say which ops have no lowering, and the line that would add each; empty where there are none."""
     first: dict[str, CapturedNode] = {}
-    counts = Counter(node.op for node in capture.nodes if node.op not in TABLE and node.op not in _STRUCTURE)
+    known = {*TABLE, *_STRUCTURE}
+    counts = Counter(node.op for node in capture.nodes if not known & {node.op, functional(node.op)})
     for node in capture.nodes:
         if node.op in counts:
             first.setdefault(node.op, node)

@@ -178,13 +178,11 @@ INDEXING: dict[str, Lowering] = {
     "aten.embedding.default": _embedding,
     "aten.embedding_dense_backward.default": _embedding_backward,
     **dict.fromkeys(("aten.index.Tensor", "aten._unsafe_index.Tensor"), _index),
-    **dict.fromkeys(
-        ("aten.index_put.default", "aten._unsafe_index_put.default", "aten.index_put_.default"), _index_put
-    ),
+    **dict.fromkeys(("aten.index_put.default", "aten._unsafe_index_put.default"), _index_put),
     "aten.index_select.default": _index_select,
     "aten.index_add.default": _index_add,
     "aten.gather.default": _gather,
-    **dict.fromkeys(("aten.scatter.src", "aten.scatter_.src"), _scatter("assign")),
-    **dict.fromkeys(("aten.scatter.value", "aten.scatter_.value"), _scatter_value),
-    **dict.fromkeys(("aten.scatter_add.default", "aten.scatter_add_.default"), _scatter("add")),
+    "aten.scatter.src": _scatter("assign"),
+    "aten.scatter.value": _scatter_value,
+    "aten.scatter_add.default": _scatter("add"),
 }

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.graph import Graph, Tensor
-from solver.importers.errors import UnsupportedNodeError
+from ops.registry import families
+from solver.importers.aten_site import Lowering, Site
+from solver.importers.sketch import Value
 
 
 class _Digit(NamedTuple):
@@ -49,99 +50,84 @@ class _Window(NamedTuple):
     """Whether a stride of 0 repeats elements."""
 
 
-def as_strided(graph: Graph, x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Tensor:
-    """Add the window of a tensor that lies in memory in row-major order.
+# Ops whose results lie in memory as their operand says, in another order or with gaps.
+_REORDERED = frozenset({"transpose", "expand", "slice", "strided_slice", "split", "unbind"})
+# Ops whose results take the order of their operands.
+_KEEPING = frozenset(
+    {"reshape", "squeeze", "unsqueeze", *families()["ops.unary"], *families()["ops.elementwise"]} - {"assign"}
+)
 
-    Parameters
-    ----------
-    graph : Graph
-    x : Tensor
-    size, stride : sequence of int
-        By dim of the window.
-    offset : int
-        The element of x at which it begins.
 
-    Returns
-    -------
-    Tensor
+def _check_row_major(site: Site, x: Value) -> None:
+    """Refuse a window of a tensor that may lie in memory in another order than its dims say."""
+    seen, waiting = {id(x)}, [x]
+    while waiting:
+        step = waiting.pop().maker
+        if step is None:
+            continue
+        if step.op in _REORDERED:
+            raise site.refuse(
+                f"it is a window of memory by strides, and {x.name or step.name!r} may lie there in another order than "
+                "row by row: call contiguous() before as_strided"
+            )
+        if step.op in _KEEPING:
+            fresh = [value for value in step.inputs() if id(value) not in seen]
+            seen.update(map(id, fresh))
+            waiting += fresh
 
-    Raises
-    ------
-    UnsupportedNodeError
-        Where the window leaves the tensor.
 
-    Examples
-    --------
-    >>> g = Graph()
-    >>> made = as_strided(g, g.input("x", (4, 6)), (3, 4), (1, 6), offset=2)
-    >>> str(made), [node.op for node in g.nodes.values()]
-    ('transpose_1 float32[3, 4]', ['slice', 'transpose'])
-    """
-    window = _window(x.shape, size, stride, offset)
-    made = _reshaped(graph, x, [digit.radix for digit in window.digits])
+def _as_strided(
+    site: Site, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Value:
+    """The window of a tensor that lies in memory in row-major order."""
+    _check_row_major(site, x)
+    window = _window(site, x.shape, size, stride, storage_offset or 0)
+    made = site.reshape(x, [digit.radix for digit in window.digits])
     axes = [axis for axis, digit in enumerate(window.digits) if digit.is_slice and len(digit.taken) < digit.radix]
     if axes:
-        made = graph.op("slice", made, **_bounds(window, axes))
+        made = site.emit("slice", made, **_bounds(window, axes))
     for axis, digit in reversed(list(enumerate(window.digits))):
         if not digit.is_slice:
-            table = graph.constant(_free_name(graph, "strided_table"), digit.taken)
-            made = graph.op("gather", made, table, axis=axis)
-    made = _reshaped(graph, made, [window.size[dim] for dim in window.moving])
+            made = site.emit("gather", made, site.constant(digit.taken, "int64"), axis=axis)
+    made = site.reshape(made, [window.size[dim] for dim in window.moving])
     order = sorted(range(len(window.moving)), key=lambda position: window.moving[position])
-    if order != sorted(order):
-        made = graph.op("transpose", made, perm=order)
+    made = site.transpose(made, order)
     moving = set(window.moving)
-    made = _reshaped(graph, made, [count if dim in moving else 1 for dim, count in enumerate(window.size)])
-    return made if made.shape == window.size else graph.op("expand", made, shape=list(window.size))
+    made = site.reshape(made, [count if dim in moving else 1 for dim, count in enumerate(window.size)])
+    return site.expand(made, window.size)
 
 
-def as_strided_scatter(
-    graph: Graph, x: Tensor, value: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0
-) -> Tensor:
-    """Add a tensor like x with other values in a window of it.
-
-    Parameters
-    ----------
-    graph : Graph
-    x, value : Tensor
-    size, stride, offset
-        As for `as_strided`.
-
-    Raises
-    ------
-    UnsupportedNodeError
-        Where the window leaves the tensor, takes an element more than once, or is no slice of a reshape.
-
-    Examples
-    --------
-    >>> g = Graph()
-    >>> x, value = g.input("x", (4, 6)), g.input("value", (3, 4))
-    >>> str(as_strided_scatter(g, x, value, (3, 4), (1, 6), offset=2))
-    'slice_scatter_1 float32[4, 6]'
-    """
-    window = _window(x.shape, size, stride, offset)
+def _as_strided_scatter(
+    site: Site,
+    x: Value,
+    src: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """A tensor like x with other values in a window of it, which must be a slice of a reshape."""
+    _check_row_major(site, x)
+    window = _window(site, x.shape, size, stride, storage_offset or 0)
     if window.repeated or not all(digit.is_slice for digit in window.digits):
-        raise UnsupportedNodeError(
-            f"a window of size {list(size)} and strides {list(stride)} takes elements of {x} more than once, or is no "
-            "slice of a reshape of it: no op here writes to it"
+        raise site.refuse(
+            f"a window of size {list(size)} and strides {list(stride)} takes elements of {list(x.shape)} more than "
+            "once, or is no slice of a reshape of it: no op here writes to it"
         )
     order = sorted(range(len(window.moving)), key=lambda position: window.moving[position])
-    made = _reshaped(graph, value, [window.size[window.moving[position]] for position in order])
-    back = sorted(range(len(order)), key=lambda dim: order[dim])
-    if back != sorted(back):
-        made = graph.op("transpose", made, perm=back)
-    made = _reshaped(graph, made, [digit.taken.size for digit in window.digits])
-    digits = _reshaped(graph, x, [digit.radix for digit in window.digits])
+    made = site.reshape(site.cast(src, x.dtype), [window.size[window.moving[position]] for position in order])
+    made = site.transpose(made, sorted(range(len(order)), key=lambda dim: order[dim]))
+    made = site.reshape(made, [digit.taken.size for digit in window.digits])
+    digits = site.reshape(x, [digit.radix for digit in window.digits])
     axes = list(range(len(window.digits)))
-    made = graph.op("slice_scatter", digits, made, **_bounds(window, axes), strides=[1] * len(axes))
-    return _reshaped(graph, made, x.shape)
+    made = site.emit("slice_scatter", digits, made, **_bounds(window, axes), strides=[1] * len(axes))
+    return site.reshape(made, x.shape)
 
 
-def _window(shape: Sequence[int], size: Sequence[int], stride: Sequence[int], offset: int) -> _Window:
+def _window(site: Site, shape: Sequence[int], size: Sequence[int], stride: Sequence[int], offset: int) -> _Window:
     elements = math.prod(shape)
     reach = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
     if min((*stride, offset), default=0) < 0 or reach >= elements:
-        raise UnsupportedNodeError(
+        raise site.refuse(
             f"a window of size {list(size)}, strides {list(stride)} and offset {offset} leaves a tensor of shape "
             f"{list(shape)}, which has {elements} elements"
         )
@@ -180,9 +166,7 @@ def _bounds(window: _Window, axes: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _reshaped(graph: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
-    return x if x.shape == tuple(shape) else graph.op("reshape", x, shape=list(shape))
-
-
-def _free_name(graph: Graph, name: str) -> str:
-    return next(found for index in range(len(graph.tensors) + 1) if (found := f"{name}_{index}") not in graph.tensors)
+STRIDED: dict[str, Lowering] = {
+    "aten.as_strided.default": _as_strided,
+    "aten.as_strided_scatter.default": _as_strided_scatter,
+}

@@ -73,8 +73,20 @@ def _broadcast_tensors(site: Site, tensors: Sequence[Value]) -> list[Value]:
 # ------------------------------------------------------------------------------------------------------ copies, casts
 
 
-def _clone(site: Site, x: Value) -> Value:
-    return x if x.data is not None else site.emit("assign", x)
+def _clone(site: Site, x: Value, *, memory_format: str | None = None) -> Value:
+    """A copy; unless another order in memory is asked for, one of a transpose lies as the transpose does."""
+    if x.data is not None:
+        return x
+    kept = memory_format in (None, "torch.preserve_format")
+    if kept and x.maker is not None and x.maker.op == "transpose":
+        (source,) = x.maker.inputs()
+        return site.transpose(site.emit("assign", source), x.maker.attrs["perm"])
+    return site.emit("assign", x)
+
+
+def _contiguous(site: Site, x: Value, *, memory_format: str | None = None) -> Value:
+    """A copy where the operand is a transpose, itself where it lies row by row."""
+    return site.emit("assign", x) if x.maker is not None and x.maker.op == "transpose" else x
 
 
 def _copy(site: Site, x: Value, src: Value, non_blocking: bool = False) -> Value:
@@ -269,7 +281,6 @@ VIEWS: dict[str, Lowering] = {
         (
             "aten.alias.default",
             "aten.detach.default",
-            "aten.contiguous.default",
             "aten.lift_fresh_copy.default",
             "prims._low_memory_max_pool_offsets_to_indices.default",
         ),
@@ -286,6 +297,7 @@ VIEWS: dict[str, Lowering] = {
     "aten.expand.default": _expand,
     "aten.broadcast_tensors.default": _broadcast_tensors,
     "aten.clone.default": _clone,
+    "aten.contiguous.default": _contiguous,
     "aten.copy.default": _copy,
     "aten._to_copy.default": _to_copy,
     "aten.to.dtype": _to_dtype,

@@ -51,7 +51,7 @@ class Case:
     before : tuple of tuple
         Nodes that run first: name, op, args, and kwargs where there are any.
     results : tuple of int or None
-        Which of several results there are here; None for all.
+        Which of several results can be compared: an empty tuple says that none can, None that all can.
     """
 
     op: str

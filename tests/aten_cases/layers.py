@@ -151,6 +151,16 @@ def images() -> Iterator[Case]:
         "convolution_backward", (T((2, 3, 12, 9)), image, up, [3], two, one, one, True, [1, 0], 1, masks[0])
     )
     yield from each("convolution_backward", (T((2, 6, 7)), x, weight, [6], [1], [1], [1], False, [0], 1, masks[0]))
+    line, box, kernel = T((4, 3, 3)), T((1, 2, 3, 3, 2)), T((2, 3, 2, 2, 2))
+    every = {1: ([1], [0], [1]), 3: ([1] * 3, [0] * 3, [1] * 3)}
+    for count, x_of, weight_of, out in ((1, x, line, T((2, 3, 9))), (3, box, kernel, T((1, 3, 4, 4, 3)))):
+        stride, padding, dilation = every[count]
+        given = (stride, padding, dilation, True, padding, 1)
+        yield from each("convolution", (x_of, weight_of, None, *given))
+        yield from each("convolution_backward", (out, x_of, weight_of, [3], *given, masks[0]))
+    stride, padding, dilation = every[3]
+    given = (stride, padding, dilation, False, padding, 1)
+    yield from each("convolution_backward", (T((1, 3, 2, 2, 1)), box, T((3, 2, 2, 2, 2)), [3], *given, masks[0]))
     pools = (([3, 3], two, one), ([2, 2],), ([3, 2], [1, 2], [1, 0], one, True))
     yield from each("max_pool2d", *((FOUR, *pool) for pool in pools))
     yield from each("max_pool1d", (x, [3], [2], [1]))

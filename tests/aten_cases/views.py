@@ -63,6 +63,16 @@ def views() -> Iterator[Case]:
     yield Case("aten._assert_tensor_metadata.default", (X,))
 
 
+def strided() -> Iterator[Case]:
+    yield from each("as_strided", (X, [2, 3], [6, 1]), (X, [4, 2], [6, 2], 1), (T((12,)), [3, 4], [4, 1]))
+    yield from each(
+        "as_strided", (CUBE, [2, 2, 2, 4], [12, 4, 4, 1]), (T((12,)), [3, 4], [2, 1]), (ROW, [4, 6], [0, 1])
+    )
+    before = (("t", "aten.t.default", (X,)), ("copy", "aten.contiguous.default", (Node("t"),)))
+    yield Case("aten.as_strided.default", (Node("copy"), [5], [4], 1), before=before)
+    yield from each("as_strided_scatter", (X, T((2, 3)), [2, 3], [6, 1], 7))
+
+
 def creation() -> Iterator[Case]:
     yield from each("zeros ones", ([4, 6],), ([],))
     yield from each("zeros ones", ([4, 6],), dtype="torch.int64")
@@ -81,6 +91,12 @@ def creation() -> Iterator[Case]:
     yield Case("prims.iota.default", (5,), kwargs)
     yield from each("tril triu", (X,), (X, 1), (CUBE, -1))
     yield from each("dropout native_dropout", (X, 0.5, False), (X, 0.0, True))
+    chance = T((4, 6), kind="chance")
+    drawn = [("dropout.default", (X, 0.5, True)), ("native_dropout.default", (X, 0.5, True))]
+    drawn += [(f"{name}.default", ([4, 6],)) for name in ("rand", "randn")]
+    drawn += [(f"{name}.default", (X,)) for name in ("rand_like", "randn_like")]
+    drawn += [("bernoulli.default", (chance,)), ("bernoulli.p", (X, 0.5))]
+    yield from (Case(f"aten.{name}", args, results=()) for name, args in drawn)
     yield from each("native_dropout_backward", (X, TRUTHS, 2.0))
     for overload in ("aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default"):
         args = {"aten.empty.memory_format": ([4, 6],), "aten.empty_like.default": (X,)}.get(overload, (X, [2, 3]))
@@ -96,6 +112,7 @@ def indexing() -> Iterator[Case]:
     two, other = T((2, 1), "int64", high=3), T((1, 3), "int64", high=4)
     yield from each("aten.index.Tensor aten._unsafe_index.Tensor", (X, [index]), (X, [None, index]), (X, [two]))
     big = T((2, 3, 4, 5))
+    yield Case("aten._unsafe_index.Tensor", (T((2, 4, 6, 6)), [None, None, two, other]))
     yield from each(
         "aten.index.Tensor",
         (CUBE, [None, two, other]),
