@@ -82,6 +82,8 @@ def creation() -> Iterator[Case]:
     yield from each("full", ([4, 6], 2.5), ([], 1.0), ([2], INF))
     yield from each("full", ([4, 6], 2), dtype="torch.int64")
     yield from each("full_like", (X, 2.5), (INTS, 15))
+    yield from each("aten.fill.Scalar", (X, 2.5), (INTS, 15), (NUMBER, 2))
+    yield from each("aten.fill.Tensor", (X, NUMBER), (NARROW, NUMBER))
     yield from each("scalar_tensor", (2.5,), (-INF,), (0.0,))
     yield from each("scalar_tensor", (3,), dtype="torch.int64")
     yield from each("arange", (5,), (2.5,))
