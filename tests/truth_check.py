@@ -148,7 +148,7 @@ def _operand_choices(
     return [Replicate(), *shards, *map(Partial, kinds)]
 
 
-def _implied_cuts(bound: BoundRule, operands: Sequence[Placement | None]) -> list[tuple[str, int]]:
+def implied_cuts(bound: BoundRule, operands: Sequence[Placement | None]) -> list[tuple[str, int]]:
     """Return the factors that a placement of the operands cuts: what an op's local attributes go by."""
     found: list[tuple[str, int]] = []
     for slot, placement in zip(bound.operands, operands, strict=True):
@@ -162,7 +162,7 @@ def _holding(on: Subject, operands: tuple[Placement | None, ...], size: int, see
     """Return, for each result, the placements that the run on cut operands agrees with; nothing where it fails."""
     bound = on.bound
     try:
-        local = execute(on, bound, [operands], [_implied_cuts(bound, operands)], (size,), seed)
+        local = execute(on, bound, [operands], [implied_cuts(bound, operands)], (size,), seed)
     except (ValueError, IndexError, TypeError, KeyError, ArithmeticError):
         return []
     found: list[list[Placement]] = []
