@@ -55,7 +55,7 @@ def _epilogue_grad(
     "x[], y[], bias[] -> out[]",
     kernel=_epilogue,
     flops=lambda shapes, attrs: 2 * math.prod(shapes["x"]) * shapes["bias"][0],
-    grad=Grad(_epilogue_grad),
+    grad=Grad(_epilogue_grad, flops=lambda shapes, attrs: 4 * math.prod(shapes["x"]) * shapes["bias"][0]),
 )
 def fused_gemm_epilogue(x: Shape, trans_x: bool = False, trans_y: bool = False, activation: str = "none") -> Rule:
     """A product, a bias, an activation; a partial sum must not meet an activation."""

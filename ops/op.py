@@ -233,7 +233,11 @@ class Op:
             raise RuleError(f"{self.name} with {_written(attrs)} does not fit {told}: {error}") from error
 
     def flops(self, bound: BoundRule, attrs: Attrs) -> int:
-        """Return the floating-point operations of the whole op."""
+        """Return the floating-point operations of the whole op.
+
+        Where the op does not say it: the volume of its factors, twice that for products that are summed, and backward
+        as much for the gradient of each operand of the product.
+        """
         if self.flops_of is not None:
             return self.flops_of(
                 {slot.name: slot.shape for slot in (*bound.operands, *bound.results) if slot is not None},
@@ -243,7 +247,12 @@ class Op:
         multiplies = any(len(term) > 1 for term in bound.terms) and any(
             factor.kind == "sum" for factor in bound.factors.values()
         )
-        return 2 * volume if multiplies else volume
+        if not multiplies:
+            return volume
+        if self.forward is None:
+            return 2 * volume
+        multiplied = {name for term in bound.terms if len(term) > 1 for name in term}
+        return 2 * volume * sum(slot.name.removesuffix("_grad") in multiplied for slot in bound.results)
 
 
 def _written(attrs: Attrs) -> str:

@@ -124,6 +124,33 @@ def test_integers_count_at_their_own_peak_and_absent_operands_not_at_all() -> No
     assert timed(g, "n", tiny, 0) == 4 * (32 + 8 + 32 + 4 + 4) * SECOND
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "products"),
+    [
+        ("matmul", {"x": (4, 6), "y": (6, 8)}, {}, 2),
+        ("bmm", {"x": (4, 6, 8), "y": (4, 8, 2)}, {}, 2),
+        ("linear", {"x": (4, 6), "weight": (6, 8), "bias": (8,)}, {}, 2),
+        ("addmm", {"input": (4, 8), "x": (4, 6), "y": (6, 8)}, {}, 2),
+        ("fused_gemm_epilogue", {"x": (4, 6), "y": (6, 8), "bias": (8,)}, {}, 2),
+        ("einsum", {"operands": [(4, 6), (6, 8)]}, {"equation": "ij,jk->ik"}, 2),
+        ("conv2d", {"x": (2, 4, 6, 6), "filter": (8, 4, 3, 3)}, {}, 2),
+        ("sum", {"x": (4, 6)}, {}, 1),
+        ("multiply", {"x": (4, 6), "y": (4, 6)}, {}, 1),
+    ],
+)
+def test_backward_takes_a_product_for_each_operand(
+    op: str, shapes: dict[str, Any], attrs: dict[str, Any], products: int
+) -> None:
+    forward = rule_for(op)
+    assert forward.grad is not None
+    once = forward.flops(forward.bind(shapes, attrs), attrs)
+    made = dict(zip((spec.name for spec in forward.results), forward.infer_shapes(shapes, attrs), strict=True))
+    read = {name: {**shapes, **made}.get(name) for name in forward.grad.reading(forward)}
+    read |= {f"{name}_grad": made[name] for name in forward.grad.receiving(forward)}
+    backward, whole = rule_for(f"{op}_grad"), {**attrs, "forward_shapes": tuple(shapes.items())}
+    assert backward.flops(backward.bind(read, whole), whole) == products * once
+
+
 def test_a_large_op_is_exact_beyond_64_bits() -> None:
     mesh = Mesh({"tp": 2}, hardware="h100")
     g = Graph()
