@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ops.placement import Partial, Replicate, layout_text
+from ops.placement import Partial, Replicate, Shard, layout_text
 from solver import Graph, Mesh, Plan, plan
 from solver.autodiff import add_gradients
 from solver.plan_json import PlanFileError
@@ -16,7 +16,7 @@ from solver.problem import CAPABILITIES, problem
 from solver.program import LocalOp, Program, Transfer
 from solver.simulate import Run, relative_error, simulate
 from solver.values import ValuesError, given_values, random_values, run_whole
-from tests.graphs import mlp, scalar
+from tests.graphs import HARDWARE, mlp, scalar
 from tests.plans import FAST, LINE, biased_product, communicating, every_plan, partial_output, planned
 
 R = Replicate()
@@ -357,3 +357,15 @@ def test_a_seed_that_is_none(seed: object) -> None:
     with pytest.raises(ValuesError) as refused:
         planned(mlp(), LINE).simulate(seed=seed)  # type: ignore[arg-type]
     assert str(refused.value) == f"seed={seed!r}: give a whole number from 0 up"
+
+
+def test_a_backward_may_be_cut_where_its_forward_reduces() -> None:
+    g = Graph("classes")
+    logits = g.op("matmul", g.input("x", (8, 4)), g.parameter("w", (4, 6)), name="logits")
+    chances = g.op("log_softmax", logits, axis=-1, name="chances")
+    loss, _ = g.op("nll_loss", chances, g.input("label", (8,), "int64"), name="loss")
+    g.output(loss)
+    found = plan(add_gradients(g), Mesh({"dp": 2}, hardware=HARDWARE["compute"]), pins={"x": "dp=S(0)"})
+    (backward,) = (node.name for node in found.problem.graph.nodes.values() if node.op == "nll_loss_grad")
+    assert found.made(backward) == {"dp": Shard(0)}
+    assert found.simulate().ok
