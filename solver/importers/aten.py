@@ -248,7 +248,7 @@ class _Reading:
 
     def _notes(self, graph: Graph) -> Iterator[str]:
         if self.folded:
-            yield f"folded into constants, {len(self.folded)} nodes: {_some(self.folded)}"
+            yield f"folded into constants: {_some(self.folded)}"
         written = {tensor.name for tensor in graph.tensors.values()}
         idle = [value.name for value in self.sources.values() if value.role != "known" and value.name not in written]
         if idle:

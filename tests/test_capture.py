@@ -1,0 +1,193 @@
+"""The capture format: what is read and written, what is refused, and what a graph keeps of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solver import load
+from solver.importers.aten import lower
+from solver.importers.capture import Ref, Spec, capture_from, read_capture, write_capture
+from solver.importers.errors import ImporterError, UnreadableModelError, UnsupportedNodeError
+
+CAPTURES = Path(__file__).resolve().parent.parent / "benchmarks" / "data" / "captures"
+SIZES = {
+    "bert": (979, 202),
+    "convnext": (726, 182),
+    "gpt2": (948, 148),
+    "hf_resnet50": (371, 161),
+    "llama7b": (5179, 291),
+    "mixtral_grouped": (979, 39),
+    "t5": (2460, 131),
+    "vit": (965, 200),
+}
+"""Capture -> ops of its graph, and gradients."""
+
+
+def ref(name: str) -> dict[str, str]:
+    return {"n": name}
+
+
+def step(**changes: Any) -> dict[str, Any]:
+    """A linear layer in one training step: a sum as its loss, a running count that changes."""
+    f32 = "float32"
+    nodes = {
+        "w": {"op": "placeholder", "val": [[3, 4], f32], "role": "ParamAOTInput", "target": "m.fc.weight"},
+        "c": {"op": "placeholder", "val": [[], "int64"], "role": "BufferAOTInput", "target": "m.count"},
+        "x": {"op": "placeholder", "val": [[2, 4], f32], "role": "PlainAOTInput", "target": None},
+        "one": {"op": "placeholder", "val": [[], f32], "role": "TangentAOTInput"},
+        "t": {"op": "aten.t.default", "args": [ref("w")], "val": [[4, 3], f32], "mod": "m.fc"},
+        "mm": {"op": "aten.mm.default", "args": [ref("x"), ref("t")], "val": [[2, 3], f32], "mod": "m.fc"},
+        "loss": {"op": "aten.sum.default", "args": [ref("mm")], "val": [[], f32]},
+        "more": {"op": "aten.add.Tensor", "args": [ref("c"), 1], "val": [[], "int64"]},
+        "g": {"op": "aten.expand.default", "args": [ref("one"), [2, 3]], "val": [[2, 3], f32], "bw": 1},
+        "gt": {"op": "aten.t.default", "args": [ref("g")], "val": [[3, 2], f32], "bw": 1},
+        "gw": {"op": "aten.mm.default", "args": [ref("gt"), ref("x")], "val": [[3, 4], f32], "bw": 1},
+        "output": {"op": "output", "args": [[ref("loss"), ref("gw"), None, None]]},
+        **changes,
+    }
+    return {"model": "step", "nodes": [{"name": name, **node} for name, node in nodes.items() if node]}
+
+
+def with_mutation() -> dict[str, Any]:
+    outs = [["InputMutationAOTOutput", "c"], ["PlainAOTOutput", ""], ["GradAOTOutput", "w"]]
+    return step(output={"op": "output", "args": [[ref("more"), ref("loss"), ref("gw")]], "outs": outs})
+
+
+def test_a_step_keeps_names_roles_ties_and_modules() -> None:
+    graph = lower(capture_from(with_mutation()))
+    roles = {tensor.name: tensor.role for tensor in graph.tensors.values() if tensor.role != "result"}
+    assert roles == {"x": "input", "fc.weight": "parameter", "count": "state", "gt": "constant"}
+    assert [(node.name, node.op, node.attrs) for node in graph.nodes.values()] == [
+        ("mm", "matmul", {"transpose_y": True}),
+        ("loss", "sum", {"axis": [0, 1], "keepdim": False}),
+        ("more", "scale", {"bias": 1}),
+        ("gw", "matmul", {}),
+    ]
+    assert graph.outputs == ["more", "loss", "gw"]
+    assert (graph.ties, graph.gradients) == ({"more": "count", "gw": "fc.weight"}, {"gw": "fc.weight"})
+    assert graph.nodes["mm"].module == "m.fc"
+    assert graph.notes == ["folded into constants: g, gt"]
+
+
+def test_without_a_word_on_outputs_the_last_ones_are_gradients() -> None:
+    graph = lower(capture_from(step()))
+    assert (graph.outputs, graph.gradients) == (["loss", "gw"], {"gw": "fc.weight"})
+    assert graph.notes[1] == "left out, as nothing reads them: count"
+
+
+def test_a_name_without_the_wrapper_keeps_every_word() -> None:
+    bare = {"op": "placeholder", "val": [[3, 4], "float32"], "role": "ParamAOTInput", "target": "model.weight"}
+    assert "model.weight" in lower(capture_from(step(w=bare))).tensors
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_the_captures_lower_whole(model: str, tmp_path: Path) -> None:
+    capture = read_capture(CAPTURES / f"{model}.json.gz")
+    write_capture(capture, tmp_path / "again.json.gz")
+    write_capture(capture, tmp_path / "again.json")
+    assert read_capture(tmp_path / "again.json.gz") == read_capture(tmp_path / "again.json") == capture
+    graph = load(CAPTURES / f"{model}.json.gz")
+    assert (len(graph.nodes), len(graph.gradients)) == SIZES[model]
+    assert graph.gradients.items() <= graph.ties.items()
+    assert set(graph.gradients.values()) == {t.name for t in graph.tensors.values() if t.role == "parameter"}
+    graph.validate()
+
+
+def test_arguments_of_every_kind_are_read() -> None:
+    args = [[1, ref("x")], 2.5, True, None, {"s": "torch.float32"}, {"f": "-inf"}]
+    capture = capture_from(step(mm={"op": "aten.mm.default", "args": args, "val": {"t": [[[1], "bool"], None]}}))
+    node = next(node for node in capture.nodes if node.name == "mm")
+    assert node.args == ([1, Ref("x")], 2.5, True, None, "torch.float32", float("-inf"))
+    assert node.val == (Spec((1,), "bool"), None)
+
+
+UNKNOWN = {"op": "aten.fft_r2c.default", "args": [ref("mm")], "val": [[2, 3], "float32"], "mod": "m.fc"}
+
+
+def test_unknown_ops_are_all_told_with_the_line_that_adds_each() -> None:
+    data = step(loss={"op": "mylib.blur.out", "args": [ref("mm")], "val": [[], "float32"]}, more=UNKNOWN)
+    with pytest.raises(UnsupportedNodeError) as raised:
+        lower(capture_from(data))
+    add = 'aten.TABLE["{}"] = lambda site, x: site.emit("{}", x)'
+    assert str(raised.value) == (
+        "step has 2 ops without a lowering; add a row to the table of solver.importers.aten for each, by an op of ours "
+        'or by one declared with ops.replicate_only("name", "x[a*] -> out[a*]", kernel=...): '
+        f"mylib.blur.out at 'loss': {add.format('mylib.blur.out', 'blur')}; "
+        f"aten.fft_r2c.default at 'more' in module 'm.fc': {add.format('aten.fft_r2c.default', 'fft_r2c')}"
+    )
+
+
+def node(**facts: Any) -> Callable[[], dict[str, Any]]:
+    """A step whose product is another node."""
+    given = {"op": "aten.mm.default", "args": [ref("x"), ref("t")], "val": [[2, 3], "float32"], "mod": "m.fc"}
+    return lambda: step(mm={**given, **facts})
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (list, "it is no capture: a capture is"),
+        (lambda: {"nodes": []}, "a capture ends with its one output node, and this one does not: it is cut off"),
+        (lambda: step(output=None), "a capture ends with its one output node"),
+        (lambda: {"nodes": [{"op": "placeholder"}]}, "node 0 has no name or no op"),
+        (lambda: {"nodes": step()["nodes"][:1] * 2}, "two nodes are called 'w'"),
+        (node(args=[ref("later"), ref("t")]), "node 'mm' .* reads 'later', which no node before it makes"),
+        (node(args=[{"q": 1}]), "node 'mm' .* has the argument {'q': 1}"),
+        (node(args=7), "node 'mm' .* has args that are no list"),
+        (node(val=[[2, -3], "float32"]), "node 'mm' .* has val"),
+        (lambda: step(x={"op": "placeholder", "val": [[2, 4], "float32"], "role": "Guess"}), "has role 'Guess'"),
+        (lambda: step(x={"op": "placeholder", "role": "PlainAOTInput"}), "node 'x' .* has no shape and dtype"),
+        (
+            lambda: step(output={"op": "output", "args": [[ref("loss")]], "outs": [["Odd", "w"]]}),
+            "has outs that are no",
+        ),
+    ],
+)
+def test_what_is_no_capture_is_refused_in_one_sentence(data: Callable[[], Any], complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(data()).encode()))
+    with pytest.raises(UnreadableModelError, match=complaint):
+        read_capture(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (
+            node(val=[[2, 5], "float32"]),
+            r"'mm' .* module 'm.fc': it is lowered to shape \(2, 3\), and the capture says \(2, 5\)",
+        ),
+        (node(args=[ref("x"), ref("x")]), "node 'mm' .* in module 'm.fc': factor 'k' .* has two sizes"),
+        (node(args=[ref("x")]), "node 'mm' .* in module 'm.fc': it cannot be read: .* missing 1 required positional"),
+        (
+            lambda: step(output={"op": "output", "args": [[ref("loss")]]}),
+            "has 1 outputs, fewer than the 3 placeholders",
+        ),
+        (lambda: step(output={"op": "output", "args": [[3, None, None, None]]}), "its output 3 is no tensor here"),
+        (
+            lambda: step(loss={"op": "getitem", "args": [ref("mm"), 0], "val": [[], "float32"]}),
+            "asks for result 0 of what",
+        ),
+    ],
+)
+def test_what_cannot_be_lowered_is_told_with_its_node(data: Callable[[], Any], complaint: str) -> None:
+    with pytest.raises(UnsupportedNodeError, match=complaint):
+        lower(capture_from(data()))
+
+
+def test_the_door_knows_a_capture_by_what_it_holds(tmp_path: Path) -> None:
+    for name, text in (("a.json", False), ("b.json.gz", True), ("c", True)):
+        raw = json.dumps(step()).encode()
+        (tmp_path / name).write_bytes(gzip.compress(raw) if text else raw)
+        assert load(tmp_path / name).outputs == ["loss", "gw"]
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(raw)[:40])
+    with pytest.raises(ImporterError, match="is cut off or damaged"):
+        load(tmp_path / "cut.json.gz")
+    with pytest.raises(ImporterError, match="can be given for ONNX files"):
+        load(tmp_path / "b.json.gz", dims={"batch": 2})
