@@ -38,7 +38,8 @@ class Choices:
     price : int array
         Of each value, in picoseconds; INF where it is forbidden.
     keys : int array, shape (values, ...)
-        Each value as a certificate names it: rows per mesh axis, or (made, held).
+        Each value as a certificate names it: rows per mesh axis, or (made, held), of a tied output also which of
+        the two it is delivered from.
     """
 
     price: Ints
@@ -111,7 +112,7 @@ class Model:
         """Return the prices between the layouts of a tensor, and where they are allowed."""
         if self.problem.communication == "frozen":
             return self._equal_only(len(self._index(tensor)))
-        key = "price", self.problem.parts(tensor), self.graph.tensors[tensor].itemsize
+        key = "price", self.problem.parts(tensor), self.graph.tensors[tensor].itemsize, tensor in self.problem.bucketed
         if key not in self._shared:
             self._shared[key] = _with_mask(table(self.problem, tensor).time)
         found: tuple[Ints, Bools | None] = self._shared[key]
@@ -125,11 +126,14 @@ class Model:
         return found
 
     def _delivery(self, tensor: str) -> Ints | None:
-        """Return per layout the price of delivering a graph output; None for a tensor that is none."""
-        if tensor not in self.graph.outputs:
+        """Return per layout the price of delivering a graph output; None for a tensor that is none, or tied."""
+        if tensor not in self.graph.outputs or self._tied_output(tensor):
             return None
         found: Ints = self._price(tensor)[0][:, self._numbers(tensor, self.problem.delivered(tensor))].min(axis=1)
         return found
+
+    def _tied_output(self, tensor: str) -> bool:
+        return tensor in self.problem.ties and self.graph.tensors[tensor].producer is not None
 
     # ---------------------------------------------------------------------------------------------------- variables
 
@@ -190,11 +194,15 @@ class Model:
             pinned = problem.pinned(tensor, tensor)
             allowed = None if pinned is None else self._numbers(tensor, pinned)
         asked = [np.unique(self._joint(use.op).operands[use.slot]) for use in problem.uses[tensor]]
-        delivery = self._delivery(tensor)
+        delivery, tied = self._delivery(tensor), self._tied_output(tensor)
+        if tied:
+            asked.append(self._numbers(tensor, problem.stored(problem.ties[tensor])))
         written = [array if array is None else array.tobytes() for array in (made, allowed, delivery)]
-        key = "pairs", id(price), *written, *sorted(array.tobytes() for array in asked)
+        key = "pairs", id(price), tied, *written, *sorted(array.tobytes() for array in asked)
         if key not in self._shared:
             pairs = self._pairs(price, made, allowed, asked, delivery)
+            if tied:
+                pairs = np.unique(np.concatenate([pairs[:, [0, 1, 0]], pairs[:, [0, 1, 1]]]), axis=0)
             own = price[pairs[:, 0], pairs[:, 1]]
             if delivery is not None:
                 own = _add(own, np.minimum(delivery[pairs[:, 0]], delivery[pairs[:, 1]]))
@@ -231,13 +239,28 @@ class Model:
                     same = self._equal_only(len(self._index(tensor)))
                     asks = self.choices[head].keys[:, 0]
                     found.append(Link(f"made:{tensor}", ("op", node), head, *same, self._made(node, slot), asks))
-        return found
+        return found + [self._tie(follower, leader) for follower, leader in self.problem.ties.items()]
+
+    def _tie(self, follower: str, leader: str) -> Link:
+        """Return the edge from the storage of a leader to that of a follower, or to what it is delivered from."""
+        tail: Name = ("tensor", leader)
+        offers = self.choices[tail].keys[:, [0, 0]]
+        fact, head = self.graph.tensors[follower], ("tensor", follower)
+        if fact.producer is None:
+            same = self._equal_only(len(self._index(leader)))
+            return Link(f"tie:{follower}", tail, head, *same, offers, self.choices[head].keys[:, 0])
+        price, allowed = self._price(follower)
+        back = price.T, None if allowed is None else allowed.T
+        if head in self.choices:
+            return Link(f"tie:{follower}", tail, head, *back, offers, self.choices[head].keys[:, 2])
+        made = self._joint(fact.producer).results[fact.slot]
+        return Link(f"tie:{follower}", tail, ("op", fact.producer), *back, offers, made)
 
     def _use(self, use: Use) -> Link:
         fact = self.graph.tensors[use.tensor]
         tail: Name = ("tensor", use.tensor)
         if self._has_variable(use.tensor):
-            offers = self.choices[tail].keys
+            offers = self.choices[tail].keys[:, :2]
         else:
             tail = ("op", str(fact.producer))
             offers = self._made(tail[1], fact.slot)

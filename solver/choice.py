@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ops.bind import Row
 from ops.placement import Layout
+from solver.cost.collectives import BUCKET
 from solver.cost.compute import compute_time
 from solver.cost.memory import Memory, Stored, plan_memory
 from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
@@ -91,7 +92,8 @@ def table(problem: Problem, tensor: str) -> ReshardTable:
     """Return the prices between the layouts of a tensor; equal tensors share one table."""
     fact = problem.graph.tensors[tensor]
     local = problem.communication != "any"
-    return reshard_table(fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds, local)
+    bucket = BUCKET if tensor in problem.bucketed else None
+    return reshard_table(fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds, local, bucket)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +156,12 @@ class Evaluation:
         return held if prices.between(held, target) <= prices.between(made, target) else made
 
     def delivered(self, tensor: str) -> Layout:
-        """Return the layout in which a graph output leaves: the cheapest it may have, the first of equals."""
+        """Return the layout in which a graph output leaves: the cheapest it may have, the first of equals.
+
+        What is tied leaves as its leader is stored.
+        """
+        if (leader := self.problem.delivered_as(tensor)) is not None:
+            return self.made(leader)
         allowed = self.problem.delivered(tensor)
         if allowed[0] in (self.held(tensor), self.made(tensor)):  # free, and the first
             return allowed[0]

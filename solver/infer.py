@@ -347,4 +347,4 @@ def _question(
     bound = bind_refined(graph, refinement.parts, capabilities)
     made = {factor.kind for rule in bound.values() for factor in rule.factors.values()}
     kinds = tuple(kind for kind in PARTIAL_KINDS if kind == "sum" or kind in made or kind in named_kinds)
-    return OneOp(Problem(graph, mesh, (), "any", capabilities, bound, refinement, kinds))
+    return OneOp(Problem(graph, mesh, (), "any", capabilities, bound, refinement, kinds, ()))

@@ -1,9 +1,9 @@
 """The parts of every tensor dim: how a layout survives a reshape.
 
 A dim that several factors make, ``(a b)`` of a reshape, asks for a boundary between them. Boundaries travel along the
-dims that one factor holds, through the whole graph, until nothing moves. The boundaries of a dim, as the number of
-elements behind them, must form a chain of divisors; where reshapes ask for more than that, the cheapest of them, in
-bytes of their tensors, are refused and keep their plain row.
+dims that one factor holds, and from a tensor to what is tied to it, through the whole graph, until nothing moves. The
+boundaries of a dim, as the number of elements behind them, must form a chain of divisors; where reshapes ask for more
+than that, the cheapest of them, in bytes of their tensors, are refused and keep their plain row.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _pattern(bound: BoundRule) -> _Pattern:
 
 
 class _Dims:
-    """The dims of a graph, united where one factor of an op holds them."""
+    """The dims of a graph, united where one factor of an op holds them, and where tensors are tied."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -214,6 +214,9 @@ class _Dims:
             self._parent += range(len(self._parent), len(self._parent) + len(tensor.shape))
         for node in graph.nodes.values():
             self._read(node, graph.bind(node.name))
+        for follower, leader in graph.ties.items():
+            for dim in range(len(graph.tensors[leader].shape)):
+                self._united([self.cell(leader, dim), self.cell(follower, dim)])
 
     def cell(self, tensor: str, dim: int) -> Cell:
         """Return the cell of a dim."""

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from ops.placement import Layout, layout_text, parse_placement
 from solver.choice import Choice, Evaluation, Reshard
+from solver.constraints.policy import untie
 from solver.explanation import Explanation, Fact, Repair, fact_json
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -111,6 +112,7 @@ def question(asked: Problem) -> dict[str, Any]:
         ],
         "communication": asked.communication,
         "capabilities": sorted(asked.capabilities),
+        "policy": [{"untie": list(one.patterns)} for one in asked.policy],
     }
 
 
@@ -233,7 +235,9 @@ def read_problem(asked: Any) -> Problem:
         if not isinstance(asked["mesh"]["devices"], list):
             raise PlanFileError(f"the mesh has the devices {short(asked['mesh']['devices'])}: they should be a list")
         graph, mesh = Graph.from_json(asked["graph"]), Mesh.from_json(asked["mesh"])
-        base = problem(graph, mesh, communication=asked["communication"], capabilities=frozenset(asked["capabilities"]))
+        policy = [untie(*one["untie"]) for one in asked.get("policy", [])]
+        offered = frozenset(asked["capabilities"])
+        base = problem(graph, mesh, communication=asked["communication"], capabilities=offered, policy=policy)
         subjects = {*graph.tensors, *(use.name for uses in base.uses.values() for use in uses)}
         return base.with_pins(tuple(_read_pin(pin, mesh, subjects) for pin in asked["pins"]))
 

@@ -66,8 +66,10 @@ def plan(
         ``any``, ``none`` (no byte leaves a device) or ``frozen`` (nothing is resharded).
     objective : str, optional
         ``time``: least compute and communication time.
-    memory, constraints, policy, overlap : optional
+    memory, constraints, overlap : optional
         Not planned with yet: anything but the default is refused.
+    policy : sequence, optional
+        ``(untie("*.moment1"),)`` lets ties go (`solver.constraints.policy`).
     capabilities : frozenset of str, optional
         What the runtime can do.
     timeout : float, optional
@@ -91,11 +93,11 @@ def plan(
     KeyboardInterrupt
         After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
-    _refuse_what_is_missing(objective, memory, constraints, policy, overlap)
+    _refuse_what_is_missing(objective, memory, constraints, overlap)
     clock = _Clock(_number("timeout", timeout), progress)
     gap = _number("gap", gap)
     clock.stage("constraints")
-    asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities)
+    asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities, policy=policy)
     return _plan(asked, gap, clock, _mended)
 
 
@@ -198,10 +200,10 @@ def _fact(reason: Reason) -> Fact:
     return Fact(reason.kind, reason.subject, reason.text, reason.source)
 
 
-def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, policy: Any, overlap: Any) -> None:
+def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, overlap: Any) -> None:
     if objective != "time":
         raise ProblemError(f"objective={objective!r} cannot be planned with yet: only 'time' can")
-    for name, value in (("memory", memory), ("constraints", constraints), ("policy", policy), ("overlap", overlap)):
+    for name, value in (("memory", memory), ("constraints", constraints), ("overlap", overlap)):
         nothing = value is None or (isinstance(value, Sized) and not isinstance(value, str) and len(value) == 0)
         if not nothing:
             raise ProblemError(f"{name}={value!r} cannot be planned with yet: leave it out")

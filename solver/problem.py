@@ -11,6 +11,7 @@ from typing import Any
 
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
+from solver.constraints.policy import Untie
 from solver.graph import Graph, Tensor, Use
 from solver.layout import canonical, is_partial, raw_layouts
 from solver.mesh import Mesh
@@ -65,6 +66,7 @@ class Problem:
         The parts of each tensor dim.
     kinds : tuple of str
         The partial kinds of this graph (docs/semantics.md, section 1).
+    policy : tuple of Untie
     """
 
     graph: Graph
@@ -75,6 +77,7 @@ class Problem:
     bound: Mapping[str, BoundRule]
     refinement: Refinement
     kinds: tuple[str, ...]
+    policy: tuple[Untie, ...]
 
     def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
         """Return the same question with these pins; the partial kinds of the graph follow from them."""
@@ -82,6 +85,22 @@ class Problem:
         named = {pin.placement.kind for pin in pins if isinstance(pin.placement, Partial)}
         kinds = tuple(kind for kind in PARTIAL_KINDS if kind == "sum" or kind in natural | named)
         return replace(self, pins=pins, kinds=kinds)
+
+    @cached_property
+    def ties(self) -> dict[str, str]:
+        """Follower -> leader, without the ties that the policy lets go."""
+        untied = {name for letting_go in self.policy for name in letting_go.followers(self.graph.ties)}
+        return {follower: leader for follower, leader in self.graph.ties.items() if follower not in untied}
+
+    def delivered_as(self, tensor: str) -> str | None:
+        """Return the source in whose storage layout a graph output is delivered by a tie; None where it is by none."""
+        return None if self.graph.tensors[tensor].producer is None else self.ties.get(tensor)
+
+    @cached_property
+    def bucketed(self) -> frozenset[str]:
+        """The tensors whose reshards pay their latency per bucket (docs/semantics.md, section 2)."""
+        made = (name for name in self.graph.ties if self.graph.tensors[name].producer is not None)
+        return frozenset((*self.graph.gradients, *made))
 
     def parts(self, tensor: str) -> Parts:
         """Return the parts of each dim of a tensor."""
@@ -165,7 +184,12 @@ class Problem:
         )
 
     def delivered(self, tensor: str) -> tuple[Layout, ...]:
-        """Return the layouts in which a graph output may be delivered: without P, but where a pin asks for it."""
+        """Return the layouts in which a graph output may be delivered: without P, but where a pin asks for it.
+
+        What is tied is delivered as its leader is stored.
+        """
+        if (leader := self.delivered_as(tensor)) is not None:
+            return self.stored(leader)
         return tuple(
             layout
             for layout in self.layouts(tensor)
@@ -185,6 +209,7 @@ def problem(
     pins: Mapping[str, Any] | None = None,
     communication: str = "any",
     capabilities: frozenset[str] = DEFAULT_CAPABILITIES,
+    policy: Sequence[Any] = (),
 ) -> Problem:
     """Read a person's wishes against a graph and a mesh.
 
@@ -198,6 +223,8 @@ def problem(
         ``any``, ``none`` (no byte leaves a device) or ``frozen`` (nothing is resharded).
     capabilities : frozenset of str, optional
         What the runtime can do.
+    policy : sequence, optional
+        Of `solver.constraints.policy.untie`.
 
     Returns
     -------
@@ -221,7 +248,23 @@ def problem(
     refinement = refine(graph)
     read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins))
     bound = bind_refined(graph, refinement.parts, offered)
-    return Problem(graph, mesh, (), communication, offered, bound, refinement, ()).with_pins(read)
+    asked = Problem(graph, mesh, (), communication, offered, bound, refinement, (), _read_policy(graph, policy))
+    return asked.with_pins(read)
+
+
+def _read_policy(graph: Graph, policy: Any) -> tuple[Untie, ...]:
+    letting_go = [] if policy is None else policy if isinstance(policy, list | tuple) else [policy]
+    for one in letting_go:
+        if not isinstance(one, Untie):
+            raise ProblemError(f"policy={one!r} cannot be planned with yet: give untie(...), or leave it out")
+        for pattern in one.patterns:
+            if not fnmatch.filter(graph.ties, pattern):
+                followers = ", ".join(list(graph.ties)[:3]) + (", ..." if len(graph.ties) > 3 else "")
+                raise ProblemError(
+                    f"untie({pattern!r}) lets no tie of graph {graph.name!r} go: "
+                    + (f"its followers are {followers}" if graph.ties else "it has none")
+                )
+    return tuple(letting_go)
 
 
 def _read_capabilities(capabilities: Any) -> frozenset[str]:

@@ -20,7 +20,7 @@ True
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -120,8 +120,11 @@ def plans(task: Task) -> Iterator[Plan]:
         results = {tensor: lies for choice in picked for tensor, lies in choice.made.items()}
         for stored in product(*map(task.storages, sources)):
             made = dict(zip(sources, stored, strict=True)) | results
+            if any(made[follower] != made[leader] for follower, leader in task.ties.items() if follower in sources):
+                continue
+            tied = {follower: [made[leader]] for follower, leader in task.ties.items() if follower not in sources}
             for held in product(*map(task.holdings, made)):
-                for delivered in product(*map(task.deliveries, graph.outputs)):
+                for delivered in product(*(tied.get(tensor) or task.deliveries(tensor) for tensor in graph.outputs)):
                     plan = Plan(
                         task,
                         {choice.node: choice for choice in picked},
@@ -223,7 +226,7 @@ class Settled(NamedTuple):
     delivered: Lie | None
 
 
-def settle(task: Task, tensor: str, made: Lie | None, needs: Needs) -> Settled | None:
+def settle(task: Task, tensor: str, made: Lie | None, needs: Needs, storage: Lie | None) -> Settled | None:
     """Return the cheapest way to keep a tensor: every storage (of a source), every held layout, every delivery.
 
     Parameters
@@ -231,15 +234,19 @@ def settle(task: Task, tensor: str, made: Lie | None, needs: Needs) -> Settled |
     task : Task
     tensor : str
     made : Lie or None
-        None for a source, whose storage is chosen here.
+        None for a source.
     needs : tuple of Lie
         What its uses need.
+    storage : Lie or None
+        That of the source to which ties bind the tensor; None where it is bound to nothing, and all are tried.
     """
     space = task.space(tensor)
-    made_in = [space.rank[lies] for lies in (task.storages(tensor) if made is None else [made])]
+    stored = task.storages(tensor) if made is None and storage is None else [made or storage]
+    made_in = [space.rank[lies] for lies in stored if lies is not None]
     held_in = [space.rank[lies] for lies in task.holdings(tensor)]
     users = [space.times[:, space.rank[needed]] for needed in needs]
-    delivered = [space.rank[lies] for lies in task.deliveries(tensor)]
+    tied = made is not None and storage is not None
+    delivered = [space.rank[lies] for lies in ([storage] if tied else task.deliveries(tensor)) if lies is not None]
     if tensor in task.graph.outputs:
         users.append(space.times[:, delivered].min(axis=1))
     if not made_in or not held_in:
@@ -257,47 +264,86 @@ def settle(task: Task, tensor: str, made: Lie | None, needs: Needs) -> Settled |
     return Settled(int(total[first, second]), ways[ends[0]], ways[ends[1]], leaving)
 
 
+Open: TypeAlias = dict[Any, tuple[Lie | None, Needs]]
+"""The open tensors, as made and as needed so far; ``("stored", source)`` for what is tied to a source."""
+
+
 def best(task: Task) -> tuple[int, Plan] | None:
     """Return the price and one of the cheapest plans of a task, or None where there is no plan.
 
-    Every combination of rows is tried, op by op. Once all its users are chosen, a tensor is settled by itself. Until
-    then it is open; of all beginnings that leave the open tensors made alike and needed alike, the cheapest is kept.
+    Every combination of rows is tried, op by op, and every storage to which tensors are tied, where the first of them
+    is met. Once all its users are chosen, a tensor is settled by itself. Until then it is open; of all beginnings that
+    leave the open tensors made alike and needed alike, the cheapest is kept.
     """
     graph = task.graph
     last = {tensor: fact.producer for tensor, fact in graph.tensors.items()}
     last |= {use.tensor: use.op for use in task.uses.values()}
-
-    def settled(tensor: str, made: Lie | None, needs: Needs) -> Settled | None:
-        key = "settle", tensor, made, needs
-        if key not in task.known:
-            task.known[key] = settle(task, tensor, made, needs)
-        found: Settled | None = task.known[key]
-        return found
-
-    unused = [settled(tensor, None, ()) for tensor, node in last.items() if node is None]
-    if None in unused:
-        return None
-    beginnings: dict[Any, tuple[int, Any]] = {(): (sum(one.time for one in unused if one), None)}
-    for node in graph.nodes:
+    order = {None: -1} | {node: index for index, node in enumerate(graph.nodes)}
+    ends: dict[str, int] = {}
+    for tensor, root in task.groups.items():
+        ends[root] = max(ends.get(root, -1), order[last[tensor]])
+    beginnings: dict[Any, tuple[int, Any]] = {(): (0, None)}
+    for node, index in order.items():
+        closing = [tensor for tensor, end in last.items() if end == node]
+        touched = [use.tensor for use in graph.operand_uses(node)] + [*graph.nodes[node].results] if node else closing
+        over = {*closing, *(("stored", root) for root, end in ends.items() if end == index)}
         longer: dict[Any, tuple[int, Any]] = {}
-        for cost, choice in cheapest_alike(task, node):
+        beginnings = with_storages(task, beginnings, touched)
+        for cost, choice in cheapest_alike(task, node) if node else [(0, None)]:
             for opened, (before, history) in beginnings.items():
-                open_now = use_and_make(task, dict(opened), choice)
-                closing = [settled(tensor, *open_now.pop(tensor)) for tensor in [*open_now] if last[tensor] == node]
-                if None not in closing:
-                    total = before + cost + sum(one.time for one in closing if one)
-                    key = tuple(open_now.items())
+                open_now = use_and_make(task, dict(opened), choice) if choice else dict(opened)
+                closed = [settled(task, tensor, open_now) for tensor in closing]
+                if None not in closed:
+                    total = before + cost + sum(one.time for one in closed if one)
+                    key = tuple(item for item in open_now.items() if item[0] not in over)
                     if key not in longer or total < longer[key][0]:
                         longer[key] = total, (history, choice)
         beginnings = longer
     if () not in beginnings:
         return None
     total, history = beginnings[()]
+    return total, assemble(task, *unrolled(history))
+
+
+def unrolled(history: Any) -> tuple[dict[str, Choice], dict[str, Lie]]:
+    """Return the rows and the storages that were chosen on the way."""
     choices: dict[str, Choice] = {}
+    storages: dict[str, Lie] = {}
     while history:
-        history, choice = history
-        choices[choice.node] = choice
-    return total, assemble(task, choices)
+        history, chosen = history
+        if isinstance(chosen, Choice):
+            choices[chosen.node] = chosen
+        elif chosen:
+            storages |= dict([chosen])
+    return choices, storages
+
+
+def settled(task: Task, tensor: str, opened: Open) -> Settled | None:
+    """Return the cheapest way to keep a tensor whose users are all chosen."""
+    made, needs = opened.get(tensor, (None, ()))
+    storage = opened["stored", task.groups[tensor]][0] if tensor in task.groups else None
+    key = "settle", tensor, made, needs, storage
+    if key not in task.known:
+        task.known[key] = settle(task, tensor, made, needs, storage)
+    found: Settled | None = task.known[key]
+    return found
+
+
+def with_storages(task: Task, beginnings: dict[Any, tuple[int, Any]], touched: Iterable[str]) -> dict[Any, Any]:
+    """Go on from each beginning with every storage of the sources to which what is met now is tied."""
+    for root in dict.fromkeys(task.groups[tensor] for tensor in touched if tensor in task.groups):
+        members = [tensor for tensor, other in task.groups.items() if other == root]
+        sources = [tensor for tensor in members if task.graph.tensors[tensor].producer is None]
+        possible = [lies for lies in task.storages(root) if all(lies in task.storages(other) for other in sources)]
+        longer: dict[Any, tuple[int, Any]] = {}
+        for opened, (before, history) in beginnings.items():
+            if ("stored", root) in dict(opened):
+                longer[opened] = before, history
+                continue
+            for lies in possible:
+                longer[*opened, (("stored", root), (lies, ()))] = before, (history, (root, lies))
+        beginnings = longer
+    return beginnings
 
 
 def cheapest_alike(task: Task, node: str) -> list[tuple[int, Choice]]:
@@ -311,9 +357,7 @@ def cheapest_alike(task: Task, node: str) -> list[tuple[int, Choice]]:
     return list(alike.values())
 
 
-def use_and_make(
-    task: Task, opened: dict[str, tuple[Lie | None, Needs]], choice: Choice
-) -> dict[str, tuple[Lie | None, Needs]]:
+def use_and_make(task: Task, opened: Open, choice: Choice) -> Open:
     """Return the open tensors, as made and with what their uses need, after one more op."""
     for name, lies in choice.needed.items():
         tensor = task.uses[name].tensor
@@ -322,15 +366,15 @@ def use_and_make(
     return opened | {tensor: (lies, ()) for tensor, lies in choice.made.items()}
 
 
-def assemble(task: Task, choices: Mapping[str, Choice]) -> Plan:
-    """Return the cheapest plan with given rows."""
+def assemble(task: Task, choices: Mapping[str, Choice], storages: Mapping[str, Lie]) -> Plan:
+    """Return the cheapest plan with given rows, and given storages of the sources that others are tied to."""
     made: dict[str, Lie | None] = dict.fromkeys(task.graph.tensors)
     for choice in choices.values():
         made |= choice.made
     kept = {}
     for tensor, lies in made.items():
         needs = tuple(choices[use.op].needed[use.name] for use in task.graph.uses(tensor))
-        kept[tensor] = settle(task, tensor, lies, needs)
+        kept[tensor] = settle(task, tensor, lies, needs, storages.get(task.groups.get(tensor, "")))
     settled = {tensor: one for tensor, one in kept.items() if one is not None}
     return Plan(
         task,

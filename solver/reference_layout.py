@@ -29,6 +29,8 @@ KINDS = (
 """Every kind of move, in the order that decides between equal paths."""
 IMPOSSIBLE = np.int64(2**55)
 """More than any plan costs."""
+BUCKET = 25 * 2**20
+"""The bytes of a bucket."""
 
 
 class Cut(NamedTuple):
@@ -153,6 +155,8 @@ class Space:
         The partial kinds of the graph.
     communication : str, optional
         ``any``: every move; ``none``: those that send nothing; ``frozen``: there are no moves.
+    bucketed : bool, optional
+        Whether its moves pay their latency by bytes.
 
     Attributes
     ----------
@@ -168,8 +172,10 @@ class Space:
         mesh: Mesh,
         kinds: Iterable[str],
         communication: str = "any",
+        bucketed: bool = False,
     ) -> None:
         self.shape, self.itemsize, self.mesh, self.communication = tuple(shape), itemsize, mesh, communication
+        self.bucketed = bucketed
         shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
         placements: list[Placement] = [R, *shards, *(Partial(kind) for kind in PARTIAL_KINDS if kind in kinds)]
         self.written: dict[Lie, list[Layout]] = {}
@@ -237,7 +243,8 @@ class Space:
                 kind, local = "scale", before
             case _:
                 return None
-        time = waits * link.latency + picoseconds(sent, link.bandwidth) + picoseconds(local, memory)
+        wait = self._latency(waits * link.latency, max(before, after))
+        time = wait + picoseconds(sent, link.bandwidth) + picoseconds(local, memory)
         return Move(kind, axes, source, target, sent, time)
 
     def _exchanges(self, source: Lie, axis: int, old: Cut, new: Cut) -> bool:
@@ -259,7 +266,11 @@ class Space:
             return None
         links, sent = [self.mesh.links[axis] for axis in axes], self.bytes(source)
         wire = picoseconds(sent, min(link.bandwidth for link in links))
-        return Move("permute", tuple(axes), source, target, sent, max(link.latency for link in links) + wire)
+        wait = self._latency(max(link.latency for link in links), sent)
+        return Move("permute", tuple(axes), source, target, sent, wait + wire)
+
+    def _latency(self, wait: int, size: int) -> int:
+        return ceil(Fraction(wait * size, BUCKET)) if self.bucketed else wait
 
     def _reorders(self, source: Lie, target: Lie, axes: Sequence[int]) -> bool:
         """Tell whether mesh axes that cut one dim only change their order in it: the blocks are the same."""

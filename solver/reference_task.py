@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -39,6 +40,8 @@ class Task:
     communication : str, optional
         ``any``, ``none`` or ``frozen``.
     capabilities : frozenset of str, optional
+    untied : collection of str, optional
+        Followers whose ties are let go.
 
     Raises
     ------
@@ -53,12 +56,15 @@ class Task:
         pins: Pins | None = None,
         communication: str = "any",
         capabilities: frozenset[str] = frozenset({"masked_lookup"}),
+        untied: Collection[str] = (),
     ) -> None:
         self.graph, self.mesh, self.communication = graph, mesh, communication
         self.uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
         self.pins = {name: _read_pin(wish, mesh) for name, wish in (pins or {}).items()}
         if unknown := self.pins.keys() - graph.tensors.keys() - self.uses.keys():
             raise KeyError(f"pins on {sorted(unknown)}, which are no tensors and no uses of {graph.name!r}")
+        self.ties = {follower: leader for follower, leader in graph.ties.items() if follower not in untied}
+        self.bucketed = {*graph.gradients, *(name for name in graph.ties if graph.tensors[name].producer is not None)}
         self.parts = refine(graph).parts
         self.bound: Mapping[str, BoundRule] = bind_refined(graph, self.parts, frozenset(capabilities))
         produced = {factor.kind for bound in self.bound.values() for factor in bound.factors.values()}
@@ -70,9 +76,9 @@ class Task:
     def space(self, tensor: str) -> Space:
         """Return the layouts of a tensor and the reshards between them."""
         fact = self.graph.tensors[tensor]
-        key = fact.shape, fact.itemsize, self.parts[tensor]
+        key = fact.shape, fact.itemsize, self.parts[tensor], tensor in self.bucketed
         if key not in self._spaces:
-            self._spaces[key] = Space(*key, self.mesh, self.kinds, self.communication)
+            self._spaces[key] = Space(*key[:3], self.mesh, self.kinds, self.communication, key[3])
         return self._spaces[key]
 
     def meeting(self, name: str, tensor: str) -> list[Lie]:
@@ -92,6 +98,16 @@ class Task:
             for lies in everywhere
             if not constant or self.space(source).elements(lies) == prod(self.space(source).shape)
         ]
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """The source as which a tensor is stored or delivered in the end, for all that are tied to one, and for it."""
+        found: dict[str, str] = {}
+        for follower, leader in self.ties.items():
+            while leader in self.ties:
+                leader = self.ties[leader]
+            found |= {follower: leader, leader: leader}
+        return found
 
     def holdings(self, tensor: str) -> list[Lie]:
         """Return the held layouts that a tensor may have."""

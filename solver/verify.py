@@ -121,6 +121,7 @@ class _Checking:
             return Check(tuple(self.findings))
         found = Evaluation(self.asked, choice)
         self.findings += _pin_findings(self.asked, found)
+        self.findings += _tie_findings(self.asked, found)
         self.findings += _communication_findings(self.asked, found)
         self.findings += _differences("", consequences(found), self.data["consequences"])
         bound = self._bound()
@@ -230,6 +231,18 @@ def _pin_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
             allowed = asked.pinned(use.name, use.tensor)
             if allowed is not None and found.needed(use) not in allowed:
                 yield f"use {use.name!r} needs {layout_text(found.needed(use))}, against its pins"
+
+
+def _tie_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
+    """Hold the storage of tied sources, and the layouts in which tied outputs are delivered, against their leaders'."""
+    for follower, leader in asked.ties.items():
+        source = asked.graph.tensors[follower].producer is None
+        layout = found.made(follower) if source else found.delivered(follower)
+        if layout != found.made(leader):
+            yield (
+                f"{follower!r} is {'stored' if source else 'delivered'} as {layout_text(layout)}, against its tie "
+                f"to {leader!r}, which is stored as {layout_text(found.made(leader))}"
+            )
 
 
 def _communication_findings(asked: Problem, found: Evaluation) -> Iterator[str]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ops import names
 from ops.placement import Partial, Placement, Replicate, Shard
 from solver.graph import Graph, Tensor
+from solver.graph_ties import STORED
 from solver.mesh import Mesh
 from solver.parts import refine
 
@@ -72,7 +73,7 @@ class Case:
         )
         mesh = ",".join(f"{axis}={size}" for axis, size in zip(self.mesh.axes, self.mesh.sizes, strict=True))
         lines += [
-            f"outputs {self.graph.outputs}",
+            f"outputs {self.graph.outputs}, ties {self.graph.ties}, gradients {self.graph.gradients}",
             f"mesh {mesh} {self.mesh.hardware.name}, {self.communication}, pins {wishes}",
         ]
         return "\n".join(["", *lines])
@@ -181,6 +182,8 @@ MESHES: dict[int, list[tuple[int, ...]]] = {
 }
 LARGEST = 64
 """The most elements of a tensor."""
+MOST_CHOICES = 20_000
+"""With more rows to choose from in all there are no ties: the reference tries each with every storage of a leader."""
 
 
 class _Growing:
@@ -273,6 +276,13 @@ class _Growing:
             return self.graph.op("concat", several, axis=self.draw(st.integers(0, len(x.shape) - 1)))
         return self.graph.op("add_n", several)
 
+    def updated(self, x: Tensor) -> Any:
+        """Make a state or a parameter anew from itself and from something of its shape."""
+        kind, name = self.draw(st.sampled_from(["state", "parameter"])), f"s{len(self.graph.tensors)}"
+        stored = getattr(self.graph, kind)(name, x.shape)
+        self.pool.append(stored)
+        return self.graph.op("add", stored, x)
+
     def split(self, x: Tensor) -> Any:
         even = [axis for axis, size in enumerate(x.shape) if size % 2 == 0]
         return self.graph.op("split", x, num_or_sections=2, axis=self.draw(st.sampled_from(even))) if even else None
@@ -291,22 +301,27 @@ GROWTH: dict[Callable[[_Growing, Tensor], Any], tuple[str, ...]] = {
     _Growing.transpose: (),
     _Growing.reshape: (),
     _Growing.joined: (),
+    _Growing.updated: (),
     _Growing.split: ("split",),
     _Growing.embedding: ("embedding",),
 }
 
 
 @st.composite
-def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3) -> Case:
+def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3, tied: bool = False) -> Case:
     """Draw a small graph with fan-out, diamonds, repeated operands, reshapes, a mesh of 1 to 3 axes, and pins.
 
-    The more mesh axes, the fewer ops, so that every plan can be looked at.
+    The more mesh axes, the fewer ops, so that every plan can be looked at. Some have ties and gradients; with `tied`
+    nearly all do, and what is made anew leaves in the end.
     """
     axes = draw(st.integers(1, max_axes), label="mesh axes")
     growing = _Growing(draw)
     most = min(max_ops, {1: 6, 2: 5, 3: 3}[axes])
+    most -= 2 * tied
     for _ in range(draw(st.sampled_from([*range(1, most + 1), *range(most // 2 + 1, most + 1)]), label="ops")):
         growing.grow()
+    for _ in range(draw(st.integers(1, 2)) if tied else 0):
+        growing.pool.append(growing.updated(growing.pick()))
     graph = growing.graph
     ends = [tensor for tensor in graph.tensors.values() if tensor.producer and not graph.uses(tensor.name)]
     leaving = [tensor for tensor in ends if draw(st.integers(0, 7))]
@@ -315,6 +330,9 @@ def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3) -> Case:
     if not graph.outputs:
         graph.output(growing.pool[-1])
     sizes = draw(st.sampled_from(MESHES[axes]), label="mesh")
+    cut = sum(size > 1 for size in sizes)
+    if prod(len(graph.bind(node).rows) ** cut for node in graph.nodes) < MOST_CHOICES and (tied or draw(st.booleans())):
+        draw_ties(draw, graph)
     hardware = HARDWARE[draw(st.sampled_from(sorted(HARDWARE)))]
     mesh = Mesh(dict(zip(("dp", "tp", "pp"), sizes, strict=False)), hardware=hardware)
     return Case(
@@ -324,6 +342,30 @@ def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3) -> Case:
         draw(st.sampled_from(["any"] * 6 + ["none", "frozen"])),
         draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"})])),
     )
+
+
+def draw_ties(draw: Any, graph: Graph) -> None:
+    """Tie sources and outputs to sources of their shapes, and mark gradients, as chance wants it."""
+    tensors = list(graph.tensors.values())
+    for follower in tensors:
+        leaders = [one for one in tensors if one.role in STORED and one is not follower and one.shape == follower.shape]
+        leaders = [one for one in leaders if not follows(graph, one, follower)]
+        may = follower.role != "constant" and (follower.role != "result" or follower.name in graph.outputs)
+        if may and leaders and draw(st.integers(0, 2)):
+            graph.tie(follower, draw(st.sampled_from(leaders)))
+    for parameter in tensors:
+        made = [one for one in tensors if one.role == "result" and one.shape == parameter.shape]
+        made = [one for one in made if one.name not in graph.gradients]
+        if parameter.role == "parameter" and made and draw(st.booleans()):
+            graph.gradient(draw(st.sampled_from(made)), parameter)
+
+
+def follows(graph: Graph, one: Tensor, other: Tensor) -> bool:
+    """Whether a source follows another one in the end."""
+    name = one.name
+    while name in graph.ties and name != other.name:
+        name = graph.ties[name]
+    return name == other.name
 
 
 @st.composite

@@ -157,6 +157,25 @@ class Layouts:
             for way in ways:
                 clauses.clause(*map(negation, way), here)
 
+    def same(self, tensor: str, source: Place, target: Place) -> None:
+        """Demand of a target that it lies as its source does, however both are written.
+
+        Parameters
+        ----------
+        tensor : str
+        source, target : tuple
+            Their Booleans per mesh axis must be there already.
+        """
+        if not self.problem.one_way(tensor):
+            self.lead(tensor, source, target, {layout: frozenset({layout}) for layout in self.problem.layouts(tensor)})
+            return
+        known, problem = self.clauses.known, self.problem
+        for axis, size in enumerate(problem.mesh.sizes):
+            for label in placements(problem.parts(tensor), problem.kinds) if size > 1 else ():
+                here, there = known(*source, axis, label), known(*target, axis, label)
+                if here != FALSE:
+                    self.clauses.clause(negation(here), there)
+
     def _keep(self, tensor: str, source: Place, target: Place) -> None:
         known, problem = self.clauses.known, self.problem
         moving = [p for p in placements(problem.parts(tensor), problem.kinds) if not isinstance(p, Replicate)]

@@ -11,6 +11,7 @@ from solver.constraints.op_rules import OpRules
 from solver.constraints.pins import add_pins
 from solver.constraints.reason import Reason
 from solver.constraints.reshard import Communication
+from solver.constraints.ties import add_ties
 from solver.constraints.variables import Clauses
 from solver.problem import Problem
 
@@ -31,7 +32,8 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
         Booleans ``row(op, axis, k)``, and ``held(tensor, axis, placement)`` for sources and pinned tensors; every hard
         group under its reason. ``made(tensor, axis, placement)`` and ``needed(op, slot, axis, placement)`` follow from
         the rows and are there where something else speaks of them: where communication is restricted, and for the
-        uses that are pinned. Elsewhere any layout can be brought to any other, so nothing hangs on them.
+        uses that are pinned. Where it is restricted tied outputs have ``delivered(tensor, axis, placement)``, too.
+        Elsewhere any layout can be brought to any other, so nothing hangs on them.
     """
     clauses = Clauses()
     layouts, rules = Layouts(clauses, problem, explaining), OpRules(clauses, problem, explaining)
@@ -41,6 +43,7 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
         rules.add(node, _places(problem, node))
     Communication(layouts).add()
     add_pins(layouts)
+    add_ties(layouts)
     return clauses
 
 
@@ -51,6 +54,8 @@ def _add_held(layouts: Layouts, tensor: str) -> None:
     if fact.producer is not None:
         if pinned:
             layouts.free(tensor, place)
+        if problem.communication != "any" and problem.delivered_as(tensor) is not None:
+            layouts.free(tensor, ("delivered", tensor), partial=False)
         return
     layouts.free(tensor, place, partial=pinned)
     if fact.role == "constant":

@@ -36,5 +36,5 @@ def _place(layouts: Layouts, subject: str) -> Place:
     asked: Place = ("asked", use.op, use.slot)
     layouts.free(use.tensor, asked)
     layouts.clauses.always()
-    layouts.lead(use.tensor, asked, needed, {layout: frozenset({layout}) for layout in problem.layouts(use.tensor)})
+    layouts.same(use.tensor, asked, needed)
     return asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHOSEN = frozenset({"pin", "communication"})
+CHOSEN = frozenset({"pin", "communication", "tie"})
 """The kinds of reason that are a person's own choice; the others are the graph's."""
 
 
@@ -15,7 +15,7 @@ class Reason:
     Parameters
     ----------
     kind : str
-        ``pin``, ``communication``, ``rule``, ``divisibility``, ``kinds`` or ``storage``.
+        ``pin``, ``communication``, ``tie``, ``rule``, ``divisibility``, ``kinds`` or ``storage``.
     subject : str
         The tensor, use or op that it speaks of.
     text : str

@@ -28,8 +28,14 @@ def source_of(problem: Problem, tensor: str) -> Place:
 def targets_of(problem: Problem, tensor: str) -> list[Place]:
     """Return the places that a tensor has to reach from there."""
     needed: list[Place] = [("needed", use.op, use.slot) for use in problem.uses[tensor]]
-    pinned = tensor in problem.pins_on and problem.graph.tensors[tensor].producer is not None
-    return [*needed, ("held", tensor)] if pinned else needed
+    if tensor in problem.pins_on and problem.graph.tensors[tensor].producer is not None:
+        needed.append(("held", tensor))
+    return [*needed, ("delivered", tensor)] if problem.delivered_as(tensor) is not None else needed
+
+
+def _free_to_leave(problem: Problem, tensor: str) -> bool:
+    """Tell whether a tensor is a graph output that is delivered in whatever layout without P is cheapest."""
+    return tensor in problem.graph.outputs and problem.delivered_as(tensor) is None
 
 
 class Communication:
@@ -38,7 +44,7 @@ class Communication:
     Parameters
     ----------
     layouts : Layouts
-        The placements of made, held and needed must be written already.
+        The placements of made, held, needed and delivered must be written already.
     """
 
     def __init__(self, layouts: Layouts) -> None:
@@ -61,22 +67,9 @@ class Communication:
         problem = self.problem
         source = source_of(problem, tensor)
         for target in targets_of(problem, tensor):
-            if problem.one_way(tensor):
-                self._same_placements(tensor, source, target)
-            else:
-                self.layouts.lead(
-                    tensor, source, target, {layout: frozenset({layout}) for layout in problem.layouts(tensor)}
-                )
-        if tensor in problem.graph.outputs:
+            self.layouts.same(tensor, source, target)
+        if _free_to_leave(problem, tensor):
             self.layouts.only(tensor, source, lambda axis, label: problem.may_deliver(tensor, axis, label))
-
-    def _same_placements(self, tensor: str, source: Place, target: Place) -> None:
-        known, problem = self.clauses.known, self.problem
-        for axis, size in enumerate(problem.mesh.sizes):
-            for label in placements(problem.parts(tensor), problem.kinds) if size > 1 else ():
-                here, there = known(*source, axis, label), known(*target, axis, label)
-                if here != FALSE:
-                    self.clauses.clause(negation(here), there)
 
     def _keep_local(self, tensor: str) -> None:
         """Demand that what is needed can be reached from what was made by moves that send nothing.
@@ -87,7 +80,7 @@ class Communication:
         source, reach = source_of(problem, tensor), self._local_reach(tensor)
         for target in targets_of(problem, tensor):
             self.layouts.lead(tensor, source, target, reach)
-        if tensor in problem.graph.outputs:
+        if _free_to_leave(problem, tensor):
             delivered = frozenset(problem.delivered(tensor))
             for layout, ways in self.layouts.ways(tensor, source).items():
                 if not reach[layout] & delivered:

@@ -14,6 +14,8 @@ from solver.cost.hardware import Link
 PICOSECONDS = 10**12
 LONGEST = 2**50
 """The longest time of one op, transfer or wait, 18 minutes: sums of many still fit into 64 bits."""
+BUCKET = 25 * 2**20
+"""The bytes into which frameworks coalesce the collectives of gradients and of new parameters."""
 LOCAL = ("slice", "relabel", "zero_fill", "scale")
 """The moves that send nothing."""
 

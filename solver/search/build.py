@@ -90,7 +90,8 @@ def build(problem: Problem) -> Built:
     Notes
     -----
     One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin
-    (made, held). Every use is an edge; a result of one use goes straight from op to op.
+    (made, held). Every use is an edge; a result of one use goes straight from op to op. A tie is an edge between the
+    storage of the leader and that of the follower, which must be equal, or what a tied output is delivered from.
     """
     for name, node in problem.graph.nodes.items():
         dtypes = {use.operand: problem.graph.tensors[use.tensor].dtype for use in problem.graph.operand_uses(name)}
@@ -102,7 +103,7 @@ def build(problem: Problem) -> Built:
     builder = _Builder(problem)
     for tensor in problem.graph.tensors.values():
         if tensor.producer is None and not problem.uses[tensor.name]:
-            builder.add_tensor(tensor.name)
+            builder.add_source(tensor.name)
     for name in problem.graph.nodes:
         builder.add_op(name)
     return builder.built()
@@ -122,8 +123,14 @@ class _Builder:
         self.identities: dict[int, IntArray] = {}
         self.distinct: dict[int, IdArray] = {}
         self.tables: dict[int, ReshardTable] = {}
+        self.turned: dict[int, IntArray] = {}
         self.bytes = 0
         self.useful: dict[tuple[object, ...], tuple[Pairs, IntArray]] = {}
+        self.tied: dict[str, list[tuple[str, str]]] = {}
+        for follower, leader in problem.ties.items():
+            if problem.graph.tensors[follower].producer is None:
+                self.tied.setdefault(follower, []).append((follower, leader))
+                self.tied.setdefault(leader, []).append((follower, follower))
 
     def built(self) -> Built:
         return Built(self.problem, Network(tuple(self.variables), tuple(self.edges)), self.joint, self.kept, self.pairs)
@@ -138,6 +145,14 @@ class _Builder:
             self._make_room(len(found.layouts))
             self.tables[id(found)] = found
         return found.time
+
+    def prices_back(self, tensor: str) -> IntArray:
+        """Return the same prices with what is needed as rows: the tail of a tie is the leader."""
+        prices = self.prices(tensor)
+        if id(prices) not in self.turned:
+            self._make_room(len(prices))
+            self.turned[id(prices)] = np.ascontiguousarray(prices.T)
+        return self.turned[id(prices)]
 
     def _make_room(self, layouts: int) -> None:
         """Give up where the tables would take more memory than there should be for them."""
@@ -164,16 +179,20 @@ class _Builder:
         problem = self.problem
         uses = problem.graph.operand_uses(name)
         for use in uses:
-            if problem.graph.tensors[use.tensor].producer is None and ("tensor", use.tensor) not in self.position:
-                self.add_tensor(use.tensor)
+            if problem.graph.tensors[use.tensor].producer is None:
+                self.add_source(use.tensor)
+        for tensor in problem.graph.nodes[name].results:
+            if (leader := problem.delivered_as(tensor)) is not None:
+                self.add_source(leader)
         joint = self.joint_of(name)
         kept = self._kept(name, uses, joint)
         self.kept[name] = kept
         cost = joint.time[kept]
         node = problem.graph.nodes[name]
         for slot, tensor in enumerate(node.results):
-            if not self._has_variable(tensor) and tensor in problem.graph.outputs:
-                cost = np.minimum(INF, cost + self._delivery(tensor)[joint.results[slot][kept]])
+            delivery = self._delivery(tensor)
+            if delivery is not None and not self._has_variable(tensor):
+                cost = np.minimum(INF, cost + delivery[joint.results[slot][kept]])
         self._add(Variable(name, "op", self._share("cost", cost)))
         for use in uses:
             self._add_use(use)
@@ -181,6 +200,20 @@ class _Builder:
             if self._has_variable(tensor):
                 self.add_tensor(tensor)
                 self._add_made(name, slot, tensor)
+            if (leader := problem.delivered_as(tensor)) is not None:
+                self._add_delivery(name, slot, tensor, leader)
+
+    def add_source(self, tensor: str) -> None:
+        """Add the variable of a source where it is not there yet, and its ties to those that are."""
+        if ("tensor", tensor) in self.position:
+            return
+        self.add_tensor(tensor)
+        for follower, other in self.tied.get(tensor, ()):
+            if ("tensor", other) in self.position:
+                tail, head = self.pairs[other], self.pairs[tensor]
+                ends = self.position["tensor", other], self.position["tensor", tensor]
+                same = self.identity(len(self.problem.layouts(tensor)))
+                self.edges.append(Edge(f"tie:{follower}", *ends, same, tail.stored, head.made))
 
     def add_tensor(self, tensor: str) -> None:
         """Add the variable of a source, or of a result that has several uses or a pin."""
@@ -196,14 +229,18 @@ class _Builder:
             allowed = (
                 None if held_by_pin is None else np.array(sorted(index[layout] for layout in held_by_pin), np.int32)
             )
-        delivery = self._delivery(tensor) if tensor in problem.graph.outputs else None
+        delivery, tied = self._delivery(tensor), problem.delivered_as(tensor) is not None
         needs = [self._layouts_of(self.joint_of(use.op).operands[use.slot]) for use in problem.uses[tensor]]
+        if tied:
+            storages = np.array([index[layout] for layout in problem.delivered(tensor)], np.int32)
+            needs.append(self._share("stored", storages))
         prices = self.prices(tensor)
-        key = (id(prices), made.tobytes(), None if allowed is None else allowed.tobytes(), delivery is not None)
+        key = (id(prices), made.tobytes(), None if allowed is None else allowed.tobytes(), delivery is not None, tied)
         key = (*key, *sorted(map(id, needs)), *(() if delivery is None else (delivery.tobytes(),)))
         if key not in self.useful:
             copies = problem.communication != "frozen"
-            self.useful[key] = useful_pairs(made, allowed, prices, needs, delivery, copies=copies), prices
+            useful = useful_pairs(made, allowed, prices, needs, delivery, copies=copies)
+            self.useful[key] = useful.leaving() if tied else useful, prices
         pairs, _ = self.useful[key]
         self.pairs[tensor] = pairs
         self._add(Variable(tensor, "tensor", pairs.cost))
@@ -233,8 +270,10 @@ class _Builder:
             self.distinct[id(column)] = np.unique(column)
         return self.distinct[id(column)]
 
-    def _delivery(self, tensor: str) -> IntArray:
-        """Return per layout of a graph output the price of delivering it."""
+    def _delivery(self, tensor: str) -> IntArray | None:
+        """Return per layout of a graph output the price of delivering it; None where it is none, or tied."""
+        if tensor not in self.problem.graph.outputs or self.problem.delivered_as(tensor) is not None:
+            return None
         index = self.joint_table.layout_index(tensor)
         targets = [index[layout] for layout in self.problem.delivered(tensor)]
         found: IntArray = self.prices(tensor)[:, targets].min(axis=1)
@@ -263,6 +302,15 @@ class _Builder:
         self.edges.append(
             Edge(f"made:{tensor}", tail, head, same, self._made_columns(node, slot), self.pairs[tensor].made)
         )
+
+    def _add_delivery(self, node: str, slot: int, tensor: str, leader: str) -> None:
+        """Add the edge from the storage of a leader to what a tied output is delivered from."""
+        tail, head = self.position["tensor", leader], self.position.get(("tensor", tensor), self.position["op", node])
+        read = self.pairs[tensor].left if tensor in self.pairs else self._made_columns(node, slot)[:, 0]
+        assert read is not None  # a tied output with a variable says what it is delivered from
+        left = self._share("left", np.ascontiguousarray(read))
+        prices = self.prices_back(tensor)
+        self.edges.append(Edge(f"tie:{tensor}", tail, head, prices, self.pairs[leader].stored, left))
 
     def _made_columns(self, node: str, slot: int) -> IdArray:
         made = self.joint[node].results[slot][self.kept[node]]

@@ -9,6 +9,7 @@ import numpy as np
 from solver.search.branch import Leaf, Split, Tree
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
+from solver.search.network import Edge
 
 
 def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, Any]:
@@ -55,13 +56,19 @@ class _Writer:
     def _leaf(self, leaf: Leaf) -> dict[str, Any]:
         if leaf.messages is None:
             return {"infeasible": True}
-        edges = self.built.network.edges
+        pairs = zip(self.built.network.edges, leaf.messages, strict=True)
         return {
             "messages": {
-                edge.name: [self._array(rows), self._array(columns)]
-                for edge, (rows, columns) in zip(edges, leaf.messages, strict=True)
+                edge.name: [self._array(vector) for vector in (messages[::-1] if self._turned(edge) else messages)]
+                for edge, messages in pairs
             }
         }
+
+    def _turned(self, edge: Edge) -> bool:
+        """Tell whether an edge is a tie whose follower comes first: a certificate names the leader first."""
+        kind, _, follower = edge.name.partition(":")
+        tail = self.built.network.variables[edge.tail]
+        return kind == "tie" and (tail.kind, tail.name) == ("tensor", follower)
 
     def _split(self, split: Split, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
         variable = self.built.network.variables[split.variable]
@@ -70,7 +77,8 @@ class _Writer:
             values = [[int(row) for row in joint] for joint in rows]
         else:
             pairs = self.built.pairs[variable.name]
-            values = [[int(pairs.made[value]), int(pairs.held[value])] for value in split.left_values]
+            parts = [part for part in (pairs.made, pairs.held, pairs.left) if part is not None]
+            values = [[int(part[value]) for part in parts] for value in split.left_values]
         return {variable.kind: variable.name, "left_values": values, "left": left, "right": right}
 
     def _array(self, array: np.ndarray) -> int:

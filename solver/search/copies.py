@@ -32,17 +32,31 @@ class Pairs:
     made, held : int32 arrays
         Layout indices; equal where there is no copy.
     cost : int64 array
-        The price of the copy, and of delivering the tensor where it is a graph output.
+        The price of the copy, and of delivering the tensor where it is a graph output without a tie.
+    left : int32 array or None
+        Of a tied output what its delivery reads: made, or held. Each copy is there twice then.
     """
 
     made: IdArray
     held: IdArray
     cost: IntArray
+    left: IdArray | None = None
 
     @cached_property
     def columns(self) -> IdArray:
         """Made and held side by side, as an edge reads them."""
         return np.stack([self.made, self.held], axis=1)
+
+    @cached_property
+    def stored(self) -> IdArray:
+        """Made twice side by side: what an edge reads that no copy serves."""
+        return np.stack([self.made, self.made], axis=1)
+
+    def leaving(self) -> Pairs:
+        """Return the values of a tied output: what it is delivered from is one more choice."""
+        copied = self.made != self.held
+        made, held, cost = (np.concatenate([part, part[copied]]) for part in (self.made, self.held, self.cost))
+        return Pairs(made, held, cost, np.concatenate([self.made, self.held[copied]]))
 
 
 def useful_pairs(

@@ -1,0 +1,27 @@
+"""Ties as clauses, each under its own reason."""
+
+from __future__ import annotations
+
+from solver.constraints.layouts import Layouts, Place
+from solver.constraints.reason import Reason
+
+
+def add_ties(layouts: Layouts) -> None:
+    """Demand that a tied source is stored as its leader is, and that a tied output is delivered so.
+
+    Where any communication is allowed a delivery has no Booleans: everything leads to it.
+
+    Parameters
+    ----------
+    layouts : Layouts
+        The placements of held, and of delivered where communication is restricted, must be written already.
+    """
+    clauses, problem = layouts.clauses, layouts.problem
+    for follower, leader in problem.ties.items():
+        source = problem.graph.tensors[follower].producer is None
+        if not source and problem.communication == "any":
+            continue
+        place: Place = ("held", follower) if source else ("delivered", follower)
+        text = f"{follower!r} is {'stored' if source else 'delivered'} as {leader!r} is stored (tie)"
+        clauses.under(Reason("tie", follower, text, f"tie {follower} to {leader}"))
+        layouts.same(leader, ("held", leader), place)
