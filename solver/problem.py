@@ -96,6 +96,19 @@ class Problem:
         """Return the source in whose storage layout a graph output is delivered by a tie; None where it is by none."""
         return None if self.graph.tensors[tensor].producer is None else self.ties.get(tensor)
 
+    def stored_alike(self, source: str) -> tuple[str, ...]:
+        """Return the sources, this one among them, that ties store in one layout."""
+        return self._alike.get(source, (source,))
+
+    @cached_property
+    def _alike(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for follower, leader in self.ties.items():
+            if self.graph.tensors[follower].producer is None:
+                group = (*found.get(leader, (leader,)), *found.get(follower, (follower,)))
+                found |= dict.fromkeys(group, group)
+        return found
+
     @cached_property
     def bucketed(self) -> frozenset[str]:
         """The tensors whose reshards pay their latency per bucket (docs/semantics.md, section 2)."""
@@ -258,7 +271,7 @@ def _read_policy(graph: Graph, policy: Any) -> tuple[Untie, ...]:
         if not isinstance(one, Untie):
             raise ProblemError(f"policy={one!r} cannot be planned with yet: give untie(...), or leave it out")
         for pattern in one.patterns:
-            if not fnmatch.filter(graph.ties, pattern):
+            if not Untie((pattern,)).followers(graph.ties):
                 followers = ", ".join(list(graph.ties)[:3]) + (", ..." if len(graph.ties) > 3 else "")
                 raise ProblemError(
                     f"untie({pattern!r}) lets no tie of graph {graph.name!r} go: "

@@ -9,6 +9,7 @@ from typing import Any
 
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
+from solver.constraints.policy import untie
 from solver.constraints.reason import Reason
 from solver.explain.core import Core
 from solver.explain.correction import corrections
@@ -100,6 +101,10 @@ def _wishes_given_up(asked: Problem, checker: Checker, core: Core, seconds: floa
             changed = replace(changed, communication="any")
             told.append('let communication be "any"')
             change["communication"] = "any"
+        if followers := [reason.subject for reason in given_up if reason.kind == "tie"]:
+            changed = replace(changed, policy=(*changed.policy, untie(*followers)))
+            told += [f"let the tie of {follower!r} go" for follower in followers]
+            change["untie"] = followers
         yield _Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ops.placement import Partial, Replicate, Shard
 from solver import Graph, Mesh, plan
+from solver.constraints.policy import untie
 from solver.problem import Pin, ProblemError, problem
 from tests.graphs import flattened, mlp
 
@@ -74,7 +75,9 @@ WISHES = [
     ({"memory": 0}, "memory=0 cannot be planned with yet: leave it out"),
     ({"memory": "80GB"}, "memory='80GB' cannot be planned with yet"),
     ({"constraints": [1]}, "constraints=[1] cannot be planned with yet"),
-    ({"policy": ["x"]}, "policy=['x'] cannot be planned with yet"),
+    ({"policy": ["x"]}, "policy='x' cannot be planned with yet: give untie(...), or leave it out"),
+    ({"policy": "x"}, "policy='x' cannot be planned with yet"),
+    ({"policy": untie("w*")}, "untie('w*') lets no tie of graph 'mlp' go: it has none"),
     ({"overlap": {"all_gather": 0.5}}, "overlap={'all_gather': 0.5} cannot be planned with yet"),
 ]
 

@@ -27,7 +27,7 @@ class Untie:
         >>> untie("*.m").followers(["w.m", "new_w", "w.v"])
         ['w.m']
         """
-        return [name for name in names if any(fnmatchcase(name, pattern) for pattern in self.patterns)]
+        return [name for name in names if any(name == one or fnmatchcase(name, one) for one in self.patterns)]
 
 
 def untie(*patterns: str) -> Untie:

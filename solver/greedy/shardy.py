@@ -40,7 +40,8 @@ def shardy(problem: Problem) -> Plan:
     walk = Walk(problem)
     layouts = _Propagation(problem).run()
     for tensor, layout in layouts.items():
-        if problem.graph.tensors[tensor].producer is None and layout in problem.stored(tensor):
+        leads = problem.graph.tensors[tensor].producer is None and tensor not in problem.ties
+        if leads and layout in walk.storages(tensor):
             walk.store(tensor, layout)
     for node in problem.graph.nodes:
         walk.take(node, _nearest(walk, node, layouts))

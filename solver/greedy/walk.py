@@ -52,14 +52,20 @@ class Walk:
 
     def plainest(self, tensor: str) -> Layout:
         """Return the storage that a framework gives a source: as pinned, and whole where nothing is said."""
-        allowed = self.problem.stored(tensor)
+        allowed = self.storages(tensor)
         if not allowed:
-            raise StuckError(f"{tensor!r} has no storage that its pins allow")
+            raise StuckError(f"{tensor!r} has no storage that its pins and ties allow")
         return min(allowed, key=lambda layout: sum(placement != Replicate() for placement in layout))
 
+    def storages(self, tensor: str) -> list[Layout]:
+        """Return the storage layouts that the pins on a source, and on all that is stored as it is, allow."""
+        alike = [set(self.problem.stored(other)) for other in self.problem.stored_alike(tensor)]
+        return [layout for layout in self.problem.stored(tensor) if all(layout in others for others in alike)]
+
     def store(self, tensor: str, layout: Layout) -> None:
-        """Settle the storage of a source."""
-        self.stored[tensor] = self.made[tensor] = self.held[tensor] = layout
+        """Settle the storage of a source, and of all that is stored as it is."""
+        for one in self.problem.stored_alike(tensor):
+            self.stored[one] = self.made[one] = self.held[one] = layout
 
     def joint(self, node: str) -> JointRows:
         """Return the joint rows of an op."""
