@@ -66,6 +66,13 @@ def read_pins(context: click.Context, option: click.Parameter, texts: Sequence[s
     return pins
 
 
+def read_untie(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Read the names of followers, any number of times, as a policy."""
+    from solver.constraints.policy import untie
+
+    return (untie(*texts),) if texts else ()
+
+
 def read_number(context: click.Context, option: click.Parameter, number: float) -> float:
     """Refuse what no search can be given: less than nothing, no number, no end."""
     if not 0 <= number < math.inf:
@@ -142,6 +149,14 @@ MODEL_OPTIONS = (
         default="any",
         show_default=True,
         help="none: nothing is sent; frozen: every tensor keeps one layout.",
+    ),
+    click.option(
+        "--untie",
+        "policy",
+        multiple=True,
+        callback=read_untie,
+        metavar="NAME",
+        help="Let the tie of NAME go, a glob as '*.moment1': it is stored or delivered as is cheapest.",
     ),
     click.option(
         "--training", is_flag=True, help="Plan the whole step: forward, backward, and the update if one is named."

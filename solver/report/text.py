@@ -44,7 +44,7 @@ def plan_text(plan: Plan, *, whole: bool = False) -> str:
         lines.append(str(plan.explanation))
     if plan.choice is not None:
         most = sys.maxsize if whole else MOST_ROWS
-        lines += [totals(plan), stored(plan, most), rendered(_op_table(plan, most)), _reshards(plan, most)]
+        lines += [totals(plan), stored(plan, most), tied(plan), rendered(_op_table(plan, most)), _reshards(plan, most)]
         lines += remarks(plan, sys.maxsize) if whole else remarks(plan)
     return "\n".join(line for line in lines if line)
 
@@ -101,6 +101,23 @@ def stored(plan: Plan, most: int) -> str:
     ]
     more = [f"and {len(told) - most} more layouts"] if len(told) > most else []
     return "  stored  " + "; ".join([*told[:most], *more]) if told else ""
+
+
+def tied(plan: Plan) -> str:
+    """Return how many tensors follow others, and what gradients and new tensors cost, whose latency is shared."""
+    asked = plan.problem
+    sources = sum(asked.graph.tensors[follower].producer is None for follower in asked.ties)
+    told = []
+    if asked.ties:
+        kinds = ((sources, "stored"), (len(asked.ties) - sources, "delivered"))
+        counted = ", ".join(f"{count} {what}" for count, what in kinds if count)
+        told.append(f"{counted} as another tensor is stored")
+    if untied := len(asked.graph.ties) - len(asked.ties):
+        told.append(f"{untied} let go")
+    if asked.bucketed:
+        spent = sum(reshard.time for reshard in plan.reshards if reshard.tensor in asked.bucketed)
+        told.append(f"{duration(spent)} for reshards of gradients and new tensors, in buckets")
+    return "  tied    " + "; ".join(told) if told else ""
 
 
 def _counted(role: str, names: Sequence[str], most: int) -> str:
