@@ -133,9 +133,10 @@ def _attention_rule(query: Shape, key: Shape, causal: bool, mask: str = "") -> R
 
 def _mask_text(mask: Shape | None, query: Shape, key: Shape) -> str:
     """Write the operand attn_mask; its dims of size 1 are repeated, and so are those in front that it lacks."""
+    heads = _heads(query, key)
     if mask is None:
         return ", attn_mask?[_]"
-    full, names = (query[0], query[2], query[1], key[1]), ("b", _heads(query, key), "s", "t")
+    full, names = (query[0], query[2], query[1], key[1]), ("b", heads, "s", "t")
     front = 4 - len(mask)
     if front < 0 or any(size not in (1, whole) for size, whole in zip(mask, full[front:], strict=True)):
         raise RuleError(f"attn_mask {mask} does not broadcast to [batch, heads, queries, keys] {full}")
@@ -202,7 +203,7 @@ def _flash(query: Array, key: Array, value: Array, *rest: Array, dropout: float,
     return (_attend_back if rest else _attend)(query, key, value, None, *rest, **given)
 
 
-_DRAWN = {"training": True, "seed": 0, "start": None, "spans": None}
+_DRAWN = {"training": True, "seed": 0, "spans": None}
 
 
 @family(
@@ -223,6 +224,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    start: int | None = None,
 ) -> Rule:
     """Softmax of query times key, times value; several query heads may share a key head.
 
@@ -243,7 +245,9 @@ def scaled_dot_product_attention(
     flops=_flops(2),
     grad=Grad(_flash, flops=_flops(5)),
 )
-def flash_attention(query: Shape, key: Shape, value: Shape, dropout: float = 0.0, causal: bool = False) -> Rule:
+def flash_attention(
+    query: Shape, key: Shape, value: Shape, dropout: float = 0.0, causal: bool = False, start: int | None = None
+) -> Rule:
     """Attention without a mask."""
     _check_dropout("flash_attention", dropout)
     return _attention_rule(query, key, causal)

@@ -53,9 +53,7 @@ def _channels(groups: int, inner: int, outer: int) -> dict[str, str]:
     return {"x": "(g c)" if inner > 1 else "g", "out": "(g m)" if outer > 1 else "g", "c": c, "m": m}
 
 
-def _check_groups(channels: int, filter: Shape, groups: int, rank: int, what: str) -> None:
-    if len(filter) != rank + 2:
-        raise RuleError(f"filter has shape {filter}: a window over {rank} space dims needs rank {rank + 2}")
+def _check_groups(channels: int, filter: Shape, groups: int, what: str) -> None:
     if groups < 1 or channels % groups or filter[0] % groups:
         raise RuleError(f"{groups} groups do not divide {channels} channels of {what} and dim 0 of filter {filter}")
 
@@ -89,7 +87,7 @@ def _slid(x: Shape, filter: Shape, stride: Any, padding: Padding, dilation: Any,
 
 def _conv_rule(x: Shape, filter: Shape, groups: int, slid: Sequence[Window], last: bool) -> Rule:
     channels = x[-1] if last else x[1]
-    _check_groups(channels, filter, groups, len(slid), "x")
+    _check_groups(channels, filter, groups, "x")
     if channels // groups != filter[1]:
         raise RuleError(f"filter {filter} takes {filter[1]} channels a group, x {x} has {channels} in {groups} groups")
     dims = _channels(groups, filter[1], filter[0] // groups)
@@ -181,14 +179,16 @@ def _register_conv(name: str, rank: int, default_groups: int | None = 1) -> None
         data_format: str = FORMATS[rank][0],
     ) -> Rule:
         """Each place of a window: the window's elements times a filter, summed over taps and channels of a group."""
-        last = _checked(x, rank, data_format)
+        last = _checked(x, filter, rank, data_format)
         slid = _slid(x, filter, stride, padding, dilation, last)
         return _conv_rule(x, filter, groups or (x[-1] if last else x[1]), slid, last)
 
 
-def _checked(x: Shape, rank: int, data_format: str) -> bool:
+def _checked(x: Shape, filter: Shape, rank: int, data_format: str) -> bool:
     if len(x) != rank + 2:
         raise RuleError(f"x has shape {x}: an image with {rank} space dims has rank {rank + 2}")
+    if len(filter) != rank + 2:
+        raise RuleError(f"filter has shape {filter}: a window over {rank} space dims needs rank {rank + 2}")
     return channels_last(data_format, rank)
 
 
@@ -245,7 +245,7 @@ def _slid_out(
 
 def _transposed_rule(x: Shape, filter: Shape, groups: int, slid: Sequence[Window], last: bool) -> Rule:
     channels = x[-1] if last else x[1]
-    _check_groups(channels, filter, groups, len(slid), "x")
+    _check_groups(channels, filter, groups, "x")
     if channels != filter[0]:
         raise RuleError(f"filter {filter} takes {filter[0]} channels, x {x} has {channels}")
     space = space_dims(slid)
@@ -337,7 +337,7 @@ def _register_transposed(name: str, rank: int) -> None:
         data_format: str = FORMATS[rank][0],
     ) -> Rule:
         """The transpose of a convolution in its image: each element of x spreads a filter."""
-        last = _checked(x, rank, data_format)
+        last = _checked(x, filter, rank, data_format)
         return _transposed_rule(
             x, filter, groups, _slid_out(x, filter, stride, padding, dilation, output_padding, output_size, last), last
         )

@@ -74,6 +74,8 @@ def _block(factor: str) -> Callable[[Attrs, LocalContext], Attrs]:
 def _arange_length(start: Number, end: Number, step: Number) -> int:
     if step == 0:
         raise RuleError("arange needs a step other than 0")
+    if not all(map(math.isfinite, (start, end, step))):
+        raise RuleError(f"arange from start={start} to end={end} by step={step}: give numbers that are finite")
     return max(0, math.ceil((end - start) / step))
 
 

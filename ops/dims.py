@@ -15,6 +15,8 @@ from ops.op import Attrs, LocalContext, Shapes
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+_FORMATS = ("NC", "NCL", "NCHW", "NCDHW", "NLC", "NHWC", "NDHWC")
+
 
 def named_dims(rank: int) -> list[str]:
     """Return one factor name per dim: d0, d1, ..."""
@@ -89,8 +91,10 @@ def channel_axis(data_format: str, rank: int) -> int:
     Raises
     ------
     RuleError
-        For a tensor without channels.
+        For a tensor without channels, and a format that is none.
     """
+    if data_format not in _FORMATS:
+        raise RuleError(f"data_format={data_format!r} is not one of {', '.join(_FORMATS)}")
     if rank < 2:
         raise RuleError(f"a tensor of rank {rank} has no channel dim")
     return rank - 1 if data_format.endswith("C") and data_format != "NC" else 1

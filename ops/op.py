@@ -6,11 +6,13 @@ import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
+from ops.attributes import check_attribute, stated_types, type_of
 from ops.bind import Binding, BoundRule, BoundTensor, Shape, TensorShapes
 from ops.given import checked_shapes
 from ops.grad import Grad, grad_rows
@@ -78,6 +80,8 @@ class Op:
         ``(attrs, LocalContext) -> attrs`` of the op on one device.
     forward : Op or None
         For a grad op, the op it differentiates.
+    made_by : callable or None
+        The function of a family, whose parameters state the types of attributes.
     """
 
     name: str
@@ -94,6 +98,16 @@ class Op:
     domain: Mapping[str, str] = field(default_factory=dict)
     grad: Grad | None = None
     forward: Op | None = None
+    made_by: Callable[..., Rule] | None = None
+
+    @cached_property
+    def attribute_types(self) -> Mapping[str, Any]:
+        """What each attribute may be, as the family states it, the kernel, or the default."""
+        if self.forward is not None:
+            return self.forward.attribute_types
+        stated = {} if self.made_by is None else stated_types(self.made_by)
+        kernel = stated_types(self.kernel)
+        return {name: stated.get(name, kernel.get(name, type_of(default))) for name, default in self.attrs.items()}
 
     def full_attrs(self, attrs: Attrs) -> dict[str, Any]:
         """Add defaults and refuse attributes that the op does not take.
@@ -101,7 +115,7 @@ class Op:
         Raises
         ------
         RuleError
-            For an unknown attribute, and for a required one that is missing.
+            For an unknown attribute, for one that is not of its type, and for a required one that is missing.
         """
         if not isinstance(attrs, Mapping):
             raise RuleError(f"the attributes of {self.name} are {attrs!r}: give a mapping of names to values")
@@ -112,6 +126,7 @@ class Op:
                     f"{self.name} has no attribute {name!r}"
                     + (f"; did you mean {near[0]!r}?" if near else f": it takes {', '.join(self.attrs) or 'none'}")
                 )
+            check_attribute(self.name, name, attrs[name], self.attribute_types.get(name, Any))
         full = {**self.attrs, **attrs}
         for name, value in full.items():
             if value is REQUIRED:
@@ -167,6 +182,11 @@ class Op:
         operands = binding.operands(shapes)
         given = self.shape(shapes, full) if self.shape else binding.result_shapes()
         results = binding.results(dict(zip((spec.name for spec in self.results), given, strict=True)))
+        for slot in results:
+            if min(slot.shape, default=1) < 1:
+                raise RuleError(
+                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}, and a dim is at least 1"
+                )
         return BoundRule(made, operands, results, binding.factors(factor_parts))
 
     def _bind_grad(

@@ -225,7 +225,7 @@ def _register_avg(rank: int) -> None:
 def _targets(space: Shape, output_size: Any) -> list[int]:
     """Return the sizes that are made; None keeps one."""
     listed = [output_size] * len(space) if output_size is None or isinstance(output_size, int) else list(output_size)
-    if len(listed) != len(space):
+    if len(listed) != len(space) or min((goal for goal in listed if goal is not None), default=1) < 1:
         raise RuleError(f"output_size={output_size} is not one size for each of {len(space)} space dims")
     return [size if goal is None else int(goal) for size, goal in zip(space, listed, strict=True)]
 
@@ -325,7 +325,9 @@ def _register_adaptive_avg(rank: int) -> None:
         local=_local_size(rank),
         grad=Grad(backward, reads="", shapes=True),
     )
-    def adaptive_avg_pool(x: Shape, output_size: Any, data_format: str = FORMATS[rank][0]) -> Rule:
+    def adaptive_avg_pool(
+        x: Shape, output_size: int | Sequence[int | None] | None, data_format: str = FORMATS[rank][0]
+    ) -> Rule:
         """The mean of bins, as many as asked for; None keeps a size."""
         _check_rank(x, rank)
         return _adaptive_rule(x, output_size, channels_last(data_format, rank), "avg")
@@ -348,7 +350,9 @@ def _register_adaptive_max(rank: int) -> None:
         local=_local_size(rank),
         grad=Grad(backward, reads="x"),
     )
-    def adaptive_max_pool(x: Shape, output_size: Any, data_format: str = FORMATS[rank][0]) -> Rule:
+    def adaptive_max_pool(
+        x: Shape, output_size: int | Sequence[int | None] | None, data_format: str = FORMATS[rank][0]
+    ) -> Rule:
         """The largest element of bins, as many as asked for; None keeps a size."""
         _check_rank(x, rank)
         return _adaptive_rule(x, output_size, channels_last(data_format, rank), "max")

@@ -107,6 +107,7 @@ def family(
                 kernel,
                 {**own, **(attrs or {})},
                 flops_of=flops,
+                made_by=make,
                 **facts,
             )
         )

@@ -304,10 +304,9 @@ def cast(x_dtype: str | None, dtype: str = REQUIRED) -> Rule:
     "cast_grad",
     "out_grad[] -> x_grad[]",
     kernel=lambda out_grad, dtype, forward_dtype: out_grad.astype(numpy_dtype(forward_dtype)),
-    attrs={"dtype": None},
     dtype=lambda dtypes, attrs: (attrs["forward_dtype"],),
 )
-def cast_grad(out_grad_dtype: str | None, forward_dtype: str = REQUIRED) -> Rule:
+def cast_grad(out_grad_dtype: str | None, dtype: str | None = None, forward_dtype: str = REQUIRED) -> Rule:
     """A cast back to the dtype that x had, which no operand tells: where that is narrower, sums do not pass."""
     return _cast_rule(out_grad_dtype, forward_dtype, "out_grad[a*] -> x_grad[a*]", "out_grad")
 

@@ -51,7 +51,9 @@ def _goals(x: Shape, size: Any, scale_factor: Any, data_format: str) -> list[tup
         raise RuleError("interpolate takes one of size and scale_factor")
     given = scale_factor if size is None else size
     listed = [given] * len(axes) if isinstance(given, int | float) else list(given)
-    if len(listed) != len(axes) or min(listed) <= 0:
+    if not axes:
+        raise RuleError(f"interpolate takes an image, not x {x}, which has no space dim")
+    if len(listed) != len(axes) or not all(0 < one < math.inf for one in listed):
         raise RuleError(f"{given} is not one positive number for each of {len(axes)} space dims")
     if size is None:
         return [(axis, math.floor(x[axis] * scale), 1 / scale) for axis, scale in zip(axes, listed, strict=True)]
@@ -175,6 +177,8 @@ def interpolate(
     """An image of another size; where it shrinks or repeats a whole number of times no element needs neighbours."""
     if mode not in _MODES:
         raise RuleError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
+    if align_mode not in (0, 1):
+        raise RuleError(f"align_mode={align_mode} is neither 0 nor 1")
     left = [f"d{dim}" for dim in range(len(x))]
     right = list(left)
     clauses: dict[str, list[str]] = {"whole": [], "halo": []}

@@ -122,19 +122,19 @@ UNFIT = {
     "relu has no attribute 'slope': it takes none": ("relu", [(4,)], {"slope": 1}),
     "full needs the attribute 'fill_value'": ("full", [], {"shape": [2]}),
     "matmul needs the operand 'y'": ("matmul", [(4, 6)], {}),
-    "axis=2 names no dim of a tensor of rank 2": ("sum", [(4, 6)], {"axis": 2}),
-    "axis=[0, -2] names a dim of a tensor of rank 2 twice": ("sum", [(4, 6)], {"axis": [0, -2]}),
-    "axis=5 names no dim of logits, which has rank 2 and shape (4, 6)": (
+    "sum: axis=2 names no dim of a tensor of rank 2": ("sum", [(4, 6)], {"axis": 2}),
+    "sum: axis=[0, -2] names a dim of a tensor of rank 2 twice": ("sum", [(4, 6)], {"axis": [0, -2]}),
+    "cross_entropy_with_softmax: axis=5 names no dim of logits, which has rank 2 and shape (4, 6)": (
         "cross_entropy_with_softmax",
         [(4, 6), (4, 1)],
         {"axis": 5},
     ),
-    "batch dims do not broadcast: y has 5 where another operand has 6 (rule 'x[...], y[...] -> out[...]')": (
+    "add: batch dims do not broadcast: y has 5 where another operand has 6 (rule 'x[...], y[...] -> out[...]')": (
         "add",
         [(4, 6), (5,)],
         {},
     ),
-    "label must have size 1 where rule "
+    "cross_entropy_with_softmax: label must have size 1 where rule "
     "'logits[a* c@axis b*], label[a* 1 b*] -> softmax[a* c b*], loss[a* 1 b*]' writes 1, not 6": (
         "cross_entropy_with_softmax",
         [(4, 6), (4, 6)],
@@ -162,7 +162,7 @@ UNFIT = {
     ),
     "mse_loss has no reduction 'max': choose from mean, sum, none": ("mse_loss", [(4,), (4,)], {"reduction": "max"}),
     "arange needs a step other than 0": ("arange", [], {"end": 4, "step": 0}),
-    "shape=[4, -1] has a negative size": ("zeros", [], {"shape": [4, -1]}),
+    "zeros: shape=[4, -1] has a negative size": ("zeros", [], {"shape": [4, -1]}),
 }
 
 
