@@ -185,7 +185,7 @@ class Op:
         for slot in results:
             if min(slot.shape, default=1) < 1:
                 raise RuleError(
-                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}, and a dim is at least 1"
+                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}: a dim is at least 1"
                 )
         return BoundRule(made, operands, results, binding.factors(factor_parts))
 
