@@ -32,12 +32,12 @@ def type_of(default: Any) -> Any:
     return type(default) if isinstance(default, bool | int | float | str) else Any
 
 
-def check_attribute(op: str, name: str, value: Any, wanted: Any) -> None:
+def check_attribute(name: str, value: Any, wanted: Any) -> None:
     """Hold the value of an attribute against its type.
 
     Parameters
     ----------
-    op, name : str
+    name : str
     value : object
     wanted : type hint
         ``int``, ``float``, ``bool``, ``str``, None, sequences of them, and unions; anything else takes every value.
@@ -49,15 +49,15 @@ def check_attribute(op: str, name: str, value: Any, wanted: Any) -> None:
 
     Examples
     --------
-    >>> check_attribute("softmax", "axis", -1, int)
-    >>> check_attribute("softmax", "axis", 0.5, int)
+    >>> check_attribute("axis", -1, int)
+    >>> check_attribute("axis", 0.5, int)
     Traceback (most recent call last):
-    ops.notation.RuleError: softmax: axis=0.5: give a whole number
+    ops.notation.RuleError: axis=0.5: give a whole number
     """
     if not _fits(value, wanted):
-        raise RuleError(f"{op}: {name}={value!r}: give {_told(wanted)}")
+        raise RuleError(f"{name}={value!r}: give {_told(wanted)}")
     if name.endswith("dtype") and isinstance(value, str) and value not in DTYPES:
-        raise RuleError(f"{op}: {name}={value!r} is no dtype: choose from {', '.join(DTYPES)}")
+        raise RuleError(f"{name}={value!r} is no dtype: choose from {', '.join(DTYPES)}")
 
 
 def _fits(value: Any, wanted: Any) -> bool:

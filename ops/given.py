@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,17 @@ def _shape(where: str, given: Any) -> Shape:
         if size < 1:
             raise RuleError(f"{where} has shape {shape}: dim {dim} has size {size}, and a dim is at least 1")
     return shape
+
+
+def of_op(op: str, error: RuleError) -> RuleError:
+    """Return an error that names the op that it is about.
+
+    Examples
+    --------
+    >>> str(of_op("sum", RuleError("axis=2 names no dim")))
+    'sum: axis=2 names no dim'
+    """
+    return error if re.search(rf"\b{re.escape(op)}\b(?!=)", str(error)) else RuleError(f"{op}: {error}")
 
 
 def whole_number(value: Any, what: str) -> int:

@@ -126,7 +126,7 @@ class Op:
                     f"{self.name} has no attribute {name!r}"
                     + (f"; did you mean {near[0]!r}?" if near else f": it takes {', '.join(self.attrs) or 'none'}")
                 )
-            check_attribute(self.name, name, attrs[name], self.attribute_types.get(name, Any))
+            check_attribute(name, attrs[name], self.attribute_types.get(name, Any))
         full = {**self.attrs, **attrs}
         for name, value in full.items():
             if value is REQUIRED:
@@ -183,9 +183,9 @@ class Op:
         given = self.shape(shapes, full) if self.shape else binding.result_shapes()
         results = binding.results(dict(zip((spec.name for spec in self.results), given, strict=True)))
         for slot in results:
-            if min(slot.shape, default=1) < 1:
+            if min(slot.shape, default=0) < 0:
                 raise RuleError(
-                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}: a dim is at least 1"
+                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}"
                 )
         return BoundRule(made, operands, results, binding.factors(factor_parts))
 

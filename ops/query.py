@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ops.bind import BoundRule, BoundTensor, Row, TensorShapes, composes
-from ops.given import checked_shapes, whole_number
+from ops.given import checked_shapes, of_op, whole_number
 from ops.laws import REPLICATE, place
 from ops.notation import RuleError, TensorSpec
 from ops.op import Op
@@ -91,9 +90,7 @@ def rows(
     try:
         asked = _asked(op, shapes, {} if attrs is None else attrs, () if dtypes is None else dtypes)
     except RuleError as error:
-        if re.search(rf"\b{name}\b", str(error)):
-            raise
-        raise RuleError(f"{name}: {error}") from error
+        raise of_op(name, error) from error.__cause__
     if whole_number(size, "size") < 1:
         raise RuleError(f"size={size}: a mesh axis has at least one device")
     return [

@@ -78,5 +78,5 @@ def test_a_shape_may_be_a_list() -> None:
 
 
 def test_an_attribute_that_the_dtypes_do_not_fit_is_named() -> None:
-    with pytest.raises(RuleError, match=r"^unique: return_index='x': give True or False$"):
+    with pytest.raises(RuleError, match=r"^return_index='x': give True or False$"):
         rule_for("unique").infer_dtypes({"x": "float32"}, {"return_index": "x"}, 1)

@@ -85,7 +85,5 @@ def test_what_is_missing_is_named() -> None:
         rows("add_grad", [(4, 6), (4, 6)])
     with pytest.raises(RuleError, match=r"^add_grad takes the operands x, y, out_grad, and 4 shapes are given"):
         rows("add_grad", [(4, 6)] * 4)
-    with pytest.raises(
-        RuleError, match=r"^out_grad of add_grad has shape \(6,\), but"
-    ):
+    with pytest.raises(RuleError, match=r"^out_grad of add_grad has shape \(6,\), but"):
         rows("add_grad", [(4, 6), (6,), (6,)])

@@ -108,7 +108,7 @@ SENTENCES = {
         [(2, 4, 6, 6), (6, 4), None],
         {},
     ),
-    "linspace with start=0, stop=1, num=-3, dtype='float32' makes out of shape (-3,): a dim is at least 1": (
+    "linspace with start=0, stop=1, num=-3, dtype='float32' makes out of shape (-3,)": (
         "linspace",
         [],
         {"start": 0, "stop": 1, "num": -3},

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.bind import BoundRule, BoundTensor, Row, TensorShapes, composes
+from ops.given import of_op
 from ops.notation import DimSpec, RuleError, Signature, TensorSpec
 from ops.op import REQUIRED, Op
 from ops.registry import families, names, rule_for
@@ -101,7 +102,10 @@ def given(op: Op, shapes: Sequence[str], attributes: Sequence[str]) -> Specimen:
             attrs[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             attrs[name] = value
-    return Specimen(found, attrs, op.bind(found, attrs))
+    try:
+        return Specimen(found, attrs, op.bind(found, attrs))
+    except RuleError as error:
+        raise of_op(op.name, error) from error.__cause__
 
 
 def specimen(op: Op) -> Specimen | None:
