@@ -184,9 +184,7 @@ class Op:
         results = binding.results(dict(zip((spec.name for spec in self.results), given, strict=True)))
         for slot in results:
             if min(slot.shape, default=0) < 0:
-                raise RuleError(
-                    f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}"
-                )
+                raise RuleError(f"{self.name} with {_written(full)} makes {slot.name} of shape {slot.shape}")
         return BoundRule(made, operands, results, binding.factors(factor_parts))
 
     def _bind_grad(

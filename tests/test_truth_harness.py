@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import re
-import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from truth import Array, Case, Subject, backward, subject
-from truth_check import Verdict, check, composed, derivative, dtypes, examine, missing, sound, wrong
+from truth_check import Verdict, composed, derivative, dtypes, examine, missing, sound, wrong
 from truth_mesh import agree, assemble, indices, split, term_list
 
 from ops import Op, Partial, Replicate, Shard, composes
 from ops.grad import Grad
 from ops.notation import parse
-from ops.registry import op
 from ops.rule import rule
 
 
@@ -203,15 +198,6 @@ def test_a_kernel_whose_devices_do_not_meet_is_told() -> None:
     op = an_op("x[a] -> out[a]", kernel, synced="a")
     on = Subject(op, {"x": (4,)}, {}, [np.array([1.0, 1.0, -1.0, 1.0])])
     assert any("wait for an all_reduce" in fault for fault in sound(on))
-
-
-def test_the_op_of_the_page_on_adding_one_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "adding_an_op.md").read_text("utf-8")
-    declaration, case = [textwrap.dedent(block) for block in re.findall(r"\n\n((?: {4}.*\n)+)", page)[:2]]
-    monkeypatch.setattr("ops.registry._OPS", {})
-    exec(declaration, {"op": op, "np": np, "math": math, "Grad": Grad})
-    verdict = check(eval(case.strip().rstrip(","), {"Case": Case}))
-    assert verdict == Verdict()
 
 
 # ------------------------------------------------------------------------------------------------- the devices

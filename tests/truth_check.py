@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -261,6 +262,11 @@ class Verdict:
 
     faults: list[str] = field(default_factory=list)
     argued: set[tuple[str, str]] = field(default_factory=set)
+    tried: int = field(default=0, compare=False)
+    """Placements of the operands that were run, those of the grad op too."""
+    rows: int = field(default=0, compare=False)
+    left_out: Counter[str] = field(default_factory=Counter, compare=False)
+    """Reason -> the rows that hold and are left out for it."""
 
 
 def check(case: Case) -> Verdict:
@@ -295,9 +301,12 @@ def examine(verdict: Verdict, on: Subject, again: Subject, argued: Mapping[str, 
     unsound = list(sound(on))
     verdict.faults += unsound or composed(on)
     verdict.faults += dtypes(on)
+    verdict.tried += len(_combinations(on))
+    verdict.rows += len(on.bound.rows)
     for row in missing(on, again):
         patterns = [pattern for pattern in argued if fnmatchcase(row, pattern)]
         verdict.argued |= {(on.op.name, pattern) for pattern in patterns}
+        verdict.left_out.update(argued[pattern] for pattern in patterns[:1])
         if not patterns:
             verdict.faults.append(
                 f"missing row of {on.op.name}: {row} holds: give the rule a clause, or argue it in the case"
