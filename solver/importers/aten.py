@@ -109,6 +109,7 @@ class _Reading:
         self.sketch = Sketch(capture.model)
         self.scope: dict[str, Any] = {}
         self.folded: list[str] = []
+        self.views: dict[Any, tuple[Value, ...]] = {}
         self.sources: dict[str, Value] = {}
         self.aliases = Aliases(self.scope, self._value, self._site)
         named = [node.target for node in capture.nodes if node.role in _ROLES and node.target]
@@ -199,7 +200,7 @@ class _Reading:
         return self._item(node) if node.op == "getitem" else self._lowered(node)
 
     def _site(self, node: CapturedNode) -> Site:
-        return Site(node, self.sketch, self.folded)
+        return Site(node, self.sketch, self.folded, self.views)
 
     def _item(self, node: CapturedNode) -> Any:
         several, index = self._argument(node.args[0], node), node.args[1]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ops.registry import families, rule_for
 from ops.run import Device, flat_results, local_attrs
 from ops.unary import numpy_dtype
+from solver.graph_values import frozen
 from solver.importers.capture import CapturedNode, Spec
 from solver.importers.errors import UnsupportedNodeError
 from solver.importers.sketch import CONSTANT_LIMIT, Operand, Sketch, Value
@@ -59,11 +60,14 @@ class Site:
     sketch : Sketch
     folded : list of str
         Nodes whose value was computed on the way in.
+    views : dict
+        The views that were written so far: the same view of the same tensor is written once.
     """
 
     node: CapturedNode
     sketch: Sketch
     folded: list[str]
+    views: dict[Any, tuple[Value, ...]]
 
     @property
     def spec(self) -> Spec:
@@ -88,7 +92,13 @@ class Site:
             known = self._fold(op, given, attrs) if op not in RANDOM and all(map(_known, given)) else None
             if known is not None:
                 return known
-            return self.sketch.emit(op, *given, name=self.node.name, module=self.node.module, **attrs)
+            key = (op, tuple(map(id, given)), frozen(attrs)) if rule_for(op).view else None
+            if key is not None and key in self.views:
+                return self.views[key]
+            made = self.sketch.emit(op, *given, name=self.node.name, module=self.node.module, **attrs)
+            if key is not None:
+                self.views[key] = made
+            return made
         except ValueError as error:
             raise self.refuse(str(error)) from error
 
