@@ -69,11 +69,19 @@ def add_gradients(graph: Graph, loss: Tensor | str | None = None, parameters: It
     made = copy_of(graph)
     goal = _loss(made, loss)
     learned = _learned(made) if parameters is None else _chosen(made, parameters)
+    stored = [
+        node.name for node in made.nodes.values() if node.attrs.get("is_test") or node.attrs.get("use_global_stats")
+    ]
     backward = _Backward(made, learned)
     backward.run(goal)
     without = [name for name in learned if not backward.mark(name)]
     if without:
-        made.notes.append(f"{_listed(without)} not learned: the loss {goal.name!r} does not depend on what they hold")
+        made.notes.append(
+            f"{_listed(without, 'is', 'are')} not learned: the loss {goal.name!r} does not depend on what they hold"
+        )
+    if stored:
+        told = _listed(stored, "normalizes", "normalize")
+        made.notes.append(f"{told} by stored statistics, which the step does not bring up to date")
     return made
 
 
@@ -124,14 +132,14 @@ def _learned(graph: Graph) -> list[str]:
             else:
                 learned.append(tensor.name)
     for where, names in kept.items():
-        graph.notes.append(f"{_listed(names)} not learned: read as {where}, which has no gradient")
+        graph.notes.append(f"{_listed(names, 'is', 'are')} not learned: read as {where}, which has no gradient")
     return learned
 
 
-def _listed(names: list[str]) -> str:
-    """Name a few parameters, and count the others."""
+def _listed(names: list[str], one: str, several: str) -> str:
+    """Name a few, count the others, and add the verb that fits."""
     told = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{told} {'is' if len(names) == 1 else 'are'}"
+    return f"{told} {one if len(names) == 1 else several}"
 
 
 def _chosen(graph: Graph, parameters: Iterable[str]) -> list[str]:

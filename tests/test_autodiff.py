@@ -277,6 +277,7 @@ def test_running_statistics_are_not_learned() -> None:
     step = add_gradients(g)
     assert sorted(step.gradients.values()) == ["bn.bias", "bn.scale"]
     assert "'bn.mean' is not learned: read as mean of batch_norm, which has no gradient" in step.notes
+    assert step.notes[-1] == "'bn' normalizes by stored statistics, which the step does not bring up to date"
     check(g, step, "bn.out")
     with pytest.raises(AutodiffError, match=r"op 'bn' \(batch_norm\) defines no gradient of its operand mean, but par"):
         add_gradients(g, parameters=["bn.mean", "bn.scale"])
