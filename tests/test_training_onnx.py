@@ -14,9 +14,10 @@ from models import LIGHT
 from onnx import TensorProto, helper, numpy_helper
 from slopes import Slopes
 
-from solver import load
+from solver import Mesh, load, plan
 from solver.autodiff import add_gradients
 from solver.graph import Graph
+from solver.training import training_step
 
 BATCH, SEQUENCE, WIDTH, HEADS, VOCABULARY = 2, 4, 20, 2, 12
 
@@ -137,3 +138,42 @@ def test_a_transformer_agrees_with_differences(transformer: Path) -> None:
     slopes = Slopes(graph, step, "loss")
     assert not list(slopes.wrong())
     assert slopes.kinks == 0
+
+
+def planned_whole(step: Graph) -> None:
+    """Plan a step on 2 x 2 to the proof, check it, and run it on simulated devices."""
+    found = plan(step, Mesh({"dp": 2, "tp": 2}), timeout=300)
+    assert (found.status, found.gap) == ("optimal", 0)
+    program = found.program
+    for follower, leader in step.ties.items():
+        buffer = program.sources[follower] if follower in program.sources else program.outputs[follower]
+        assert program.buffers[buffer].layout == program.buffers[program.sources[leader]].layout
+    checked = found.check()
+    assert checked.ok, str(checked)
+    assert checked.bound == found.cost_ps
+    ran = found.simulate(seed=1)
+    assert ran.ok, str(ran)
+    assert ran.bytes_sent == ran.predicted_bytes
+
+
+def test_a_transformer_in_training_is_planned_and_run(transformer: Path) -> None:
+    planned_whole(training_step(load(transformer), "loss", "adamw", clip_norm=1.0))
+
+
+@pytest.mark.slow
+def test_resnet50_in_training_is_planned_and_run(tmp_path: Path) -> None:
+    planned_whole(training_step(small_resnet(tmp_path), optimizer="momentum"))
+
+
+@pytest.mark.parametrize("name", [name for name in LIGHT if name != "densenet121"])
+def test_every_light_network_can_be_trained(name: str) -> None:
+    """Every weight has a gradient, but for the statistics of normalizations."""
+    graph = load(LIGHT[name].find())
+    step = training_step(graph, optimizer="sgd")
+    learned = set(step.gradients.values())
+    for tensor in graph.tensors.values():
+        if tensor.role == "parameter" and tensor.name not in learned:
+            assert {(graph.nodes[use.op].op, use.operand) for use in graph.uses(tensor.name)} <= {
+                ("batch_norm", "mean"),
+                ("batch_norm", "variance"),
+            }

@@ -87,6 +87,17 @@ def normalized_convolution() -> Graph:
     return g
 
 
+def normalized_together() -> Graph:
+    """A normalization by the statistics of a batch that lies on several devices, which its kernel puts together."""
+    g = Graph("normalized_together")
+    x = g.op("matmul", g.input("x", (BATCH, 16)), g.parameter("w", (16, 32)))
+    statistics = (g.state(f"bn.{name}", (32,)) for name in ("mean", "variance"))
+    affine = (g.parameter(f"bn.{name}", (32,)) for name in ("scale", "bias"))
+    x = g.op("sync_batch_norm", x, *statistics, *affine, name="bn")[0]
+    g.output(g.op("mean", g.op("square", g.op("tanh", x)), name="loss"))
+    return g
+
+
 def group_normalized() -> Graph:
     """Norms whose scale and bias are broadcast over batch and image, and a depthwise convolution."""
     g = Graph("group_normalized")
