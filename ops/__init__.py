@@ -17,6 +17,7 @@ from ops import (  # noqa: F401 (a family registers its ops where it is imported
     moe,
     normalization,
     optimizer,
+    padding,
     parallel,
     patches,
     pooling,

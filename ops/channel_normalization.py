@@ -180,10 +180,20 @@ def _sync_batch_norm_back(
     return x_grad, *affine_grads(normal, out_grad, scale, shapes["bias"], axes)
 
 
+def _statistics(shapes: Shapes, attrs: Attrs) -> list[Shape]:
+    """The mean of each channel, then its variance."""
+    if _uses_running(attrs["is_test"], attrs["use_global_stats"]):
+        return []
+    x = shape_of(shapes, "x")
+    channel = channel_axis(attrs["data_format"], len(x))
+    return [tuple(size if dim == channel else 1 for dim, size in enumerate(x))] * 2
+
+
 @family(
     "sync_batch_norm",
     "x[], mean[], variance[], scale?[], bias?[] -> out[], mean_out[], variance_out[]",
     kernel=_sync_batch_norm,
+    reduces=_statistics,
     domain={"variance": "positive"},
     flops=_batch_norm_flops,
     grad=Grad(
@@ -193,6 +203,7 @@ def _sync_batch_norm_back(
         outs="out",
         cuts="n s*",
         shapes=True,
+        reduces=lambda shapes, attrs: [*(both := _statistics(shapes, attrs)), *((2, *one) for one in both[:1])],
     ),
 )
 def sync_batch_norm(

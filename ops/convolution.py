@@ -13,7 +13,7 @@ from ops.correlation import correlate, filter_gradient, spread
 from ops.dims import Array, shape_of
 from ops.grad import Grad
 from ops.notation import RuleError
-from ops.op import Attrs, LocalContext, Shapes
+from ops.op import Attrs, LocalContext, Range, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
 from ops.window import (
@@ -24,11 +24,14 @@ from ops.window import (
     as_given,
     channels_first,
     channels_last,
+    cut_space,
     image,
     image_shape,
+    paddings,
     per_dim,
     space_dims,
     space_of,
+    space_reach,
     widths,
     windows,
 )
@@ -154,20 +157,32 @@ def _register_conv(name: str, rank: int, default_groups: int | None = 1) -> None
             _bias_gradient(grad, shapes),
         )
 
+    def whole(shapes: Shapes, attrs: Attrs) -> tuple[Window, ...]:
+        last = channels_last(attrs["data_format"], rank)
+        x, filter = shape_of(shapes, "x"), shape_of(shapes, "filter")
+        return _slid(x, filter, attrs["stride"], attrs["padding"], attrs["dilation"], last)
+
     def shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
         x, filter = shape_of(shapes, "x"), shape_of(shapes, "filter")
-        last = channels_last(attrs["data_format"], rank)
-        slid = _slid(x, filter, attrs["stride"], attrs["padding"], attrs["dilation"], last)
-        return (image_shape(x[0], filter[0], [w.out for w in slid], last),)
+        places = [window.out for window in whole(shapes, attrs)]
+        return (image_shape(x[0], filter[0], places, channels_last(attrs["data_format"], rank)),)
+
+    def reach(shapes: Shapes, attrs: Attrs, factor: str, block: int, count: int) -> dict[str, Range]:
+        return {"x": space_reach(whole(shapes, attrs), factor, block, count)}
+
+    def local(attrs: Attrs, ctx: LocalContext) -> Attrs:
+        found = cut_space(whole(ctx.whole, attrs), ctx)
+        return {**_local_groups(attrs, ctx), **({} if found is None else {"padding": paddings(found)})}
 
     @family(
         name,
         "x[], filter[], bias?[] -> out[]",
         kernel=forward,
         shape=shape,
-        local=_local_groups,
+        local=local,
+        reach=reach,
         flops=_flops("out"),
-        grad=Grad(backward, reads="x filter", shapes=True, flops=_grad_flops("out_grad")),
+        grad=Grad(backward, reads="x filter", cuts="s*", shapes=True, flops=_grad_flops("out_grad")),
     )
     def convolution(
         x: Shape,
@@ -260,14 +275,6 @@ def _transposed_rule(x: Shape, filter: Shape, groups: int, slid: Sequence[Window
     )
 
 
-def _local_size(attrs: Attrs, ctx: LocalContext) -> Attrs:
-    """The groups and the size of the result that one device holds."""
-    out = shape_of(ctx.results, "out")
-    last = channels_last(attrs["data_format"], len(out) - 2)
-    size = None if attrs["output_size"] is None else list(space_of(out, last))
-    return {**_local_groups(attrs, ctx), "output_size": size}
-
-
 def _register_transposed(name: str, rank: int) -> None:
     def forward(
         x: Array,
@@ -309,21 +316,39 @@ def _register_transposed(name: str, rank: int) -> None:
             _bias_gradient(grad, shapes),
         )
 
-    def shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
-        x, filter = shape_of(shapes, "x"), shape_of(shapes, "filter")
-        last = channels_last(attrs["data_format"], rank)
+    def whole(shapes: Shapes, attrs: Attrs) -> tuple[Window, ...]:
         own = {k: attrs[k] for k in ("stride", "padding", "dilation", "output_padding", "output_size")}
-        slid = _slid_out(x, filter, **own, last=last)
+        last = channels_last(attrs["data_format"], rank)
+        return _slid_out(shape_of(shapes, "x"), shape_of(shapes, "filter"), **own, last=last)
+
+    def shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+        x, filter, slid = shape_of(shapes, "x"), shape_of(shapes, "filter"), whole(shapes, attrs)
+        last = channels_last(attrs["data_format"], rank)
         return (image_shape(x[0], filter[1] * attrs["groups"], [w.size for w in slid], last),)
+
+    def reach(shapes: Shapes, attrs: Attrs, factor: str, block: int, count: int) -> dict[str, Range]:
+        return {"x": space_reach(whole(shapes, attrs), factor, block, count, spreads=True)}
+
+    def local(attrs: Attrs, ctx: LocalContext) -> Attrs:
+        """The groups and the size of the result that one device holds, and its padding where borders come along."""
+        attrs, found = _local_groups(attrs, ctx), cut_space(whole(ctx.whole, attrs), ctx, spreads=True)
+        if found is not None:
+            extra = [one.extra for one in found]
+            return {**attrs, "padding": paddings(found), "output_padding": extra, "output_size": None}
+        if attrs["output_size"] is None:
+            return attrs
+        last = channels_last(attrs["data_format"], rank)
+        return {**attrs, "output_size": list(space_of(shape_of(ctx.results, "out"), last))}
 
     @family(
         name,
         "x[], filter[], bias?[] -> out[]",
         kernel=forward,
         shape=shape,
-        local=_local_size,
+        local=local,
+        reach=reach,
         flops=_flops("x"),
-        grad=Grad(backward, reads="x filter", shapes=True, flops=_grad_flops("x")),
+        grad=Grad(backward, reads="x filter", cuts="s*", shapes=True, flops=_grad_flops("x")),
     )
     def convolution(
         x: Shape,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ops.bind import BoundRule, BoundTensor, Factor, Row
+from ops.bind import BoundRule, BoundTensor, Factor, Row, Shape
 from ops.laws import REPLICATE, cut_label, distinct, place, replicate_row
 from ops.placement import Partial, Placement
 
@@ -42,6 +42,8 @@ class Grad:
         Whether the kernel takes ``shapes``.
     flops : callable or None
         ``(shapes, attrs) -> int`` where the volume of the factors does not say it; shapes by operand and result.
+    reduces : callable or None
+        The arrays that the kernel hands over to be reduced, as for `ops.op.Op`.
     """
 
     kernel: Callable[..., Any]
@@ -53,6 +55,7 @@ class Grad:
     needs: Mapping[str, str] | None = None
     shapes: bool = False
     flops: Callable[..., int] | None = None
+    reduces: Callable[..., Sequence[Shape]] | None = None
 
     def differentiable(self, forward: Op) -> list[str]:
         """Return the operands that get a grad."""

@@ -270,6 +270,7 @@ def _soft_label_grad(label: Array, softmax: Array, loss_grad: Array) -> Array:
     "logits[], label[] -> softmax[], loss[]",
     kernel=_softmax_loss,
     local=_start_of_classes,
+    reduces=lambda shapes, attrs: [shape_of(shapes, "loss")] * 3,
     domain={"label": "c"},
     grad=Grad(
         _softmax_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c", needs={"c": "masked_lookup"}
@@ -336,6 +337,7 @@ def _nll_loss_grad(
     "input[], label[], weight?[] -> out[], total_weight[]",
     kernel=_nll_loss,
     local=_start_of_classes,
+    reduces=lambda shapes, attrs: [(), ()] if attrs["reduction"] == "mean" else [],
     domain={"label": "c", "weight": "positive"},
     grad=Grad(
         _nll_loss_grad,

@@ -30,6 +30,8 @@ Dtypes = Mapping[str, Any]
 _NO_DTYPES: Dtypes = MappingProxyType({})
 _NO_PARTS: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 Kernel = Callable[..., Any]
+Range = tuple[int, int]
+"""Indices of a dim, from the first one to the end."""
 _SLIPS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 """What Python raises where a function of an op meets a value that it did not reckon with."""
 
@@ -44,6 +46,13 @@ class LocalContext(Protocol):
     @property
     def results(self) -> Shapes:
         """Local shapes of the results."""
+
+    @property
+    def whole(self) -> Shapes:
+        """Shapes of the whole operands and results."""
+
+    def block(self, factor: str) -> int:
+        """Return which of the blocks the factor is cut in this device holds."""
 
     def start(self, factor: str) -> int:
         """Return the index, in the whole factor, of the first element this device holds."""
@@ -78,6 +87,12 @@ class Op:
         between 0 and 1.
     local : callable or None
         ``(attrs, LocalContext) -> attrs`` of the op on one device.
+    reach : callable or None
+        ``(whole shapes, attrs, factor, block, count) -> {operand: (first, end)}``: the indices of operands that one of
+        the blocks of a halo factor works on (see `ops.halo`).
+    reduces : callable or None
+        ``(local shapes, attrs) -> shapes`` of the arrays that the kernel hands over to be reduced, in order; shapes by
+        forward operand and result.
     forward : Op or None
         For a grad op, the op it differentiates.
     made_by : callable or None
@@ -95,6 +110,8 @@ class Op:
     view: bool = False
     flops_of: Callable[[Shapes, Attrs], int] | None = None
     local: Callable[[Attrs, LocalContext], Attrs] | None = None
+    reach: Callable[[Shapes, Attrs, str, int, int], Mapping[str, Range]] | None = None
+    reduces: Callable[[Shapes, Attrs], Sequence[Shape]] | None = None
     domain: Mapping[str, str] = field(default_factory=dict)
     grad: Grad | None = None
     forward: Op | None = None

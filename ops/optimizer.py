@@ -177,6 +177,7 @@ def _lamb(
     "lamb",
     re.sub(r"\[.*?\]", "[]", _ADAM),
     kernel=_lamb,
+    reduces=lambda shapes, attrs: [(), ()] if attrs["weight_decay"] or attrs["always_adapt"] else [],
     flops=_flops(16),
     attrs={**_BETAS, "epsilon": 1e-6},
     **_ADAM_FACTS,

@@ -95,6 +95,12 @@ def _spread(label: Array, share: Array, shape: Shape, first_class: int) -> Array
     return made
 
 
+def _reduced(shapes: Shapes, attrs: Attrs) -> list[Shape]:
+    """The maximum and the sum of each row, then the losses."""
+    row = (*shape_of(shapes, "logits")[:-1], 1)
+    return [row, row, shape_of(shapes, "loss")]
+
+
 op(
     "c_softmax_with_cross_entropy",
     "logits[a* c], label[a* 1] -> softmax[a* c], loss[a* 1]",
@@ -104,6 +110,7 @@ op(
     attrs={"ignore_index": -100},
     kernel=_c_loss,
     local=_first_class,
+    reduces=_reduced,
     domain={"label": "c"},
     flops=lambda shapes, attrs: 5 * math.prod(shapes["logits"]),
     grad=Grad(_c_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c"),
@@ -148,6 +155,7 @@ def _c_labels_grad(
     kernel=_c_labels,
     attrs={"ignore_index": -100},
     local=_first_class,
+    reduces=_reduced,
     domain={"label": "c", "smooth_weight": "positive"},
     flops=lambda shapes, attrs: 5 * math.prod(shapes["logits"]),
     grad=Grad(_c_labels_grad, reads="label smooth_weight softmax", of="logits", outs="loss", cuts="c"),

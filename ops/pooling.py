@@ -12,7 +12,7 @@ from ops.bind import Shape
 from ops.dims import Array, shape_of
 from ops.grad import Grad
 from ops.notation import RuleError
-from ops.op import Attrs, LocalContext, Shapes
+from ops.op import Attrs, LocalContext, Range, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
 from ops.window import (
@@ -23,12 +23,15 @@ from ops.window import (
     at_tap,
     channels_first,
     channels_last,
+    cut_space,
     image,
     image_shape,
     padded,
+    paddings,
     per_dim,
     space_dims,
     space_of,
+    space_reach,
     taps,
     taps_of,
     unpadded,
@@ -98,14 +101,25 @@ def _avg_backward(out_grad: Array, slid: Sequence[Window], counts: Array) -> Arr
     return unpadded(grad, slid)
 
 
-def _shape(rank: int) -> Callable[[Shapes, Attrs], tuple[Shape]]:
-    def shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
-        x = shape_of(shapes, "x")
-        last = channels_last(attrs["data_format"], rank)
-        slid = _slid(x, attrs["kernel_size"], attrs["stride"], attrs["padding"], attrs["ceil_mode"], last)
-        return (image_shape(x[0], x[-1] if last else x[1], [w.out for w in slid], last),)
+def _whole(shapes: Shapes, attrs: Attrs) -> tuple[Window, ...]:
+    last = channels_last(attrs["data_format"], len(shape_of(shapes, "x")) - 2)
+    kernel, stride, padding, ceil_mode = (attrs[key] for key in ("kernel_size", "stride", "padding", "ceil_mode"))
+    return _slid(shape_of(shapes, "x"), kernel, stride, padding, ceil_mode, last)
 
-    return shape
+
+def _shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
+    x = shape_of(shapes, "x")
+    last = channels_last(attrs["data_format"], len(x) - 2)
+    return (image_shape(x[0], x[-1] if last else x[1], [w.out for w in _whole(shapes, attrs)], last),)
+
+
+def _reach(shapes: Shapes, attrs: Attrs, factor: str, block: int, count: int) -> dict[str, Range]:
+    return {"x": space_reach(_whole(shapes, attrs), factor, block, count)}
+
+
+def _local_padding(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    found = cut_space(_whole(ctx.whole, attrs), ctx)
+    return attrs if found is None else {**attrs, "padding": paddings(found)}
 
 
 def _flops(shapes: Shapes, attrs: Attrs) -> int:
@@ -155,9 +169,11 @@ def _register_max(rank: int) -> None:
         f"max_pool{rank}d",
         "x[] -> out[]",
         kernel=forward,
-        shape=_shape(rank),
+        shape=_shape,
+        local=_local_padding,
+        reach=_reach,
         flops=_flops,
-        grad=Grad(backward, reads="x out", flops=_flops),
+        grad=Grad(backward, reads="x out", cuts="s*", flops=_flops),
     )
     def max_pool(
         x: Shape,
@@ -200,9 +216,11 @@ def _register_avg(rank: int) -> None:
         f"avg_pool{rank}d",
         "x[] -> out[]",
         kernel=forward,
-        shape=_shape(rank),
+        shape=_shape,
+        local=_local_padding,
+        reach=_reach,
         flops=_flops,
-        grad=Grad(backward, reads="", shapes=True, flops=_flops),
+        grad=Grad(backward, reads="", cuts="s*", shapes=True, flops=_flops),
     )
     def avg_pool(
         x: Shape,

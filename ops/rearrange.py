@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ from ops.dims import Array, axes_in, axis_in, local_shape, named_dims, same_shap
 from ops.given import whole_numbers
 from ops.grad import Grad
 from ops.notation import RuleError
-from ops.op import Attrs, LocalContext, Shapes
+from ops.op import Attrs, LocalContext, Range, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
-from ops.run import Shift
 
 
 def _expanded(x: Shape, shape: Sequence[int]) -> Shape:
@@ -173,43 +173,56 @@ def _rolled_dims(rank: int, shifts: int | Sequence[int], axis: int | Sequence[in
     return list(zip(dims, steps, strict=True)) if rank else []
 
 
-def _roll(
-    x: Array,
-    shifts: int | Sequence[int],
-    axis: int | Sequence[int] | None,
-    counts: Sequence[int] = (),
-    back: bool = False,
-) -> Any:
-    """Roll the local block; `counts` says in how many blocks each dim is cut."""
-    moves = [(dim, -step if back else step) for dim, step in _rolled_dims(x.ndim, shifts, axis)]
-    flat = x.reshape(-1) if axis is None else x
-    if any(counts[dim] > 1 for dim, _ in moves if counts):
-        return _roll_across(flat, moves, counts, x.shape)
-    for dim, step in moves:
-        flat = np.roll(flat, step, dim)
-    return flat.reshape(x.shape)
-
-
-def _roll_across(
-    x: Array, moves: Sequence[tuple[int, int]], counts: Sequence[int], shape: Shape
-) -> Generator[tuple[Array, Shift], Array, Array]:
-    """Roll block by block: what stays together in a block comes from one device, the rest from the one before it."""
-    for dim, step in moves:
-        if counts[dim] == 1:
+def _roll(x: Array, shifts: Any, axis: Any, window: tuple[int, int] | None = None) -> Array:
+    """Roll the local block; of the flat tensor, where dim 0 is cut, a window of the rows around it is taken."""
+    if axis is not None:
+        for dim, step in _rolled_dims(x.ndim, shifts, axis):
             x = np.roll(x, step, dim)
-            continue
-        blocks, more = divmod(step % (x.shape[dim] * counts[dim]), x.shape[dim])
-        head, tail = np.split(x, [x.shape[dim] - more], dim)
-        if blocks:
-            head = yield head, Shift(f"d{dim}", blocks)
-        if more:
-            tail = yield tail, Shift(f"d{dim}", blocks + 1)
-        x = np.concatenate([tail, head], dim)
-    return x.reshape(shape)
+        return x
+    if window is None:
+        return np.roll(x.reshape(-1), sum(step for _, step in _rolled_dims(x.ndim, shifts, axis))).reshape(x.shape)
+    first, rows = window
+    size = rows * math.prod(x.shape[1:])
+    return x.reshape(-1)[first : first + size].reshape(rows, *x.shape[1:])
 
 
-def _cut_dims(attrs: Attrs, ctx: LocalContext) -> Attrs:
-    return {**attrs, "counts": [ctx.count(f"d{dim}") for dim in range(len(shape_of(ctx.operands, "x")))]}
+def _roll_back(
+    out_grad: Array, *, shifts: Any, axis: Any, shapes: Shapes, window: tuple[int, int] | None = None
+) -> Array:
+    if window is None:
+        return _roll(out_grad, [-step for _, step in _rolled_dims(out_grad.ndim, shifts, axis)], axis)
+    grad = np.zeros(shape_of(shapes, "x"), out_grad.dtype)
+    grad.reshape(-1)[window[0] : window[0] + out_grad.size] = out_grad.reshape(-1)
+    return grad
+
+
+def _rolled_block(x: Shape, attrs: Attrs, dim: int, block: int, count: int) -> tuple[int, int, int]:
+    """Return the indices of x, round the ring, in one block of a rolled dim; the last number is where it begins.
+
+    The flat tensor is rolled by elements, so a block of rows may begin within a row.
+    """
+    step = sum(step for at, step in _rolled_dims(len(x), attrs["shifts"], attrs["axis"]) if at == dim)
+    row = math.prod(x[1:]) if attrs["axis"] is None else 1
+    rows = x[dim] // count
+    first, offset = divmod(block * rows * row - step % (x[dim] * row), row)
+    return first, first + rows + (offset > 0), offset
+
+
+def _roll_reach(shapes: Shapes, attrs: Attrs, factor: str, block: int, count: int) -> dict[str, Range]:
+    return {"x": _rolled_block(shape_of(shapes, "x"), attrs, int(factor[1:]), block, count)[:2]}
+
+
+def _local_roll(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    """What is left to do where the blocks of cut dims have been passed round."""
+    x = shape_of(ctx.whole, "x")
+    moves = _rolled_dims(len(x), attrs["shifts"], attrs["axis"])
+    if attrs["axis"] is None:
+        count = ctx.count("d0")
+        if count == 1:
+            return attrs
+        return {**attrs, "window": (_rolled_block(x, attrs, 0, ctx.block("d0"), count)[2], x[0] // count)}
+    left = [(dim, step) for dim, step in moves if ctx.count(f"d{dim}") == 1]
+    return {**attrs, "axis": [dim for dim, _ in left], "shifts": [step for _, step in left]}
 
 
 @family(
@@ -217,10 +230,9 @@ def _cut_dims(attrs: Attrs, ctx: LocalContext) -> Attrs:
     "x[] -> out[]",
     kernel=_roll,
     shape=same_shape,
-    local=_cut_dims,
-    grad=Grad(
-        lambda out_grad, shifts, axis, counts=(): _roll(out_grad, shifts, axis, counts, True), reads="", cuts="d*"
-    ),
+    local=_local_roll,
+    reach=_roll_reach,
+    grad=Grad(_roll_back, reads="", cuts="d*", shapes=True),
 )
 def roll(x: Shape, shifts: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Rule:
     """Elements moved along some dims, those that leave come in at the other end: a cut dim passes its blocks round."""

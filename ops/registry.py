@@ -33,7 +33,7 @@ def op(name: str, text: str, *, kernel: Kernel, attrs: Attrs | None = None, flop
         ``(shapes, attrs) -> int``; by default the volume of the factors.
     **clauses
         Rule clauses (``sum=``, ``linear=``, ...) and the fields of `Op` (``shape=``, ``dtype=``, ``view=``, ``local=``,
-        ``domain=``, ``grad=``).
+        ``reach=``, ``reduces=``, ``domain=``, ``grad=``).
 
     Returns
     -------
@@ -185,6 +185,7 @@ def grad_op(forward: Op, grad: Grad) -> Op:
         view=forward.view,
         flops_of=grad.flops,
         local=forward.local,
+        reduces=grad.reduces,
         domain={name: factor for name, factor in forward.domain.items() if name in grad.reading(forward)},
         forward=forward,
     )

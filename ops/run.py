@@ -10,25 +10,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ops.bind import BoundRule, BoundTensor, Shape, TensorShapes
+from ops.halo import Exchange, exchanges, reach
 from ops.notation import RuleError, TensorSpec
 from ops.op import Op
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Steps: TypeAlias = Generator[tuple[Array, "str | Shift"], Array, tuple[Array, ...]]
-
-
-class Shift(NamedTuple):
-    """What a kernel asks for that needs a block of another device: that of so many blocks before, round the ring.
-
-    Parameters
-    ----------
-    factor : str
-        The factor whose blocks the devices of the ring hold.
-    blocks : int
-    """
-
-    factor: str
-    blocks: int
+Steps: TypeAlias = Generator[tuple[Array, "str | Exchange"], Array, tuple[Array, ...]]
 
 
 class Cut(NamedTuple):
@@ -60,22 +47,40 @@ class Device:
     """
 
     def __init__(self, bound: BoundRule, cuts: Sequence[Cut] = ()) -> None:
-        self._bound = bound.forward or bound
+        self.bound = bound.forward or bound
         self._cuts = tuple(cuts)
 
     @cached_property
     def operands(self) -> Mapping[str, TensorShapes]:
         """Local shapes of the operands."""
-        return self._shapes(self._bound.rule.signature.operands, self._bound.operands)
+        return self._shapes(self.bound.rule.signature.operands, self.bound.operands)
 
     @cached_property
     def results(self) -> Mapping[str, TensorShapes]:
         """Local shapes of the results."""
-        return self._shapes(self._bound.rule.signature.results, self._bound.results)
+        return self._shapes(self.bound.rule.signature.results, self.bound.results)
+
+    @cached_property
+    def whole(self) -> Mapping[str, TensorShapes]:
+        """Shapes of the whole operands and results."""
+        whole = Device(self.bound)
+        return {**whole.operands, **whole.results}
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """In how many blocks each factor is cut, in the order of the factors."""
+        return {factor: self.count(factor) for factor in self.bound.factors}
+
+    def block(self, factor: str) -> int:
+        """Return which of the blocks of a factor this device holds."""
+        index = 0
+        for cut in self._of(factor):
+            index = index * cut.size + cut.coordinate
+        return index
 
     def start(self, factor: str) -> int:
         """Return the index, in the whole factor, of the first element this device holds."""
-        start, block = 0, self._bound.factors[factor].size
+        start, block = 0, self.bound.factors[factor].size
         for cut in self._of(factor):
             if cut.part:
                 raise RuleError(
@@ -98,7 +103,7 @@ class Device:
             Major first: the digit runs from first through count values, out of whole. An uncut factor, and one that is
             cut in blocks, has one digit; each part that is cut begins a new one.
         """
-        parts, own = self._bound.factors[factor].parts, self._of(factor)
+        parts, own = self.bound.factors[factor].parts, self._of(factor)
         starts = sorted({0, *(cut.part for cut in own)})
         found = []
         for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
@@ -111,14 +116,15 @@ class Device:
             found.append((first, count, whole))
         return tuple(found)
 
-    def _of(self, factor: str) -> list[Cut]:
-        return [cut for cut in self._cuts if cut.factor == factor]
-
-    def _shape(self, slot: BoundTensor) -> Shape:
+    def shape(self, slot: BoundTensor) -> Shape:
+        """Return the local shape of an operand or result."""
         return tuple(
             size // math.prod(self.count(factor) for factor in names)
             for names, size in zip(slot.dims, slot.shape, strict=True)
         )
+
+    def _of(self, factor: str) -> list[Cut]:
+        return [cut for cut in self._cuts if cut.factor == factor]
 
     def _shapes(self, specs: Sequence[TensorSpec], slots: Sequence[BoundTensor | None]) -> dict[str, TensorShapes]:
         shapes: dict[str, TensorShapes] = dict.fromkeys(spec.name.partition(".")[0] for spec in specs)
@@ -127,9 +133,9 @@ class Device:
             if slot is not None:
                 base, dot, _ = slot.name.partition(".")
                 if dot:
-                    listed.setdefault(base, []).append(self._shape(slot))
+                    listed.setdefault(base, []).append(self.shape(slot))
                 else:
-                    shapes[base] = self._shape(slot)
+                    shapes[base] = self.shape(slot)
         return {**shapes, **listed}
 
 
@@ -151,18 +157,33 @@ def steps(op: Op, bound: BoundRule, arrays: Sequence[Array | None], attrs: Mappi
     ------
     tuple
         ``(array, kind)`` where the devices that cut a synced factor must reduce; send the reduced array back. Where
-        none does, send the array itself. ``(array, Shift)`` where each device of a ring passes an array on; send it the
-        one that comes to it.
+        none does, send the array itself. ``(array, Exchange)`` where the devices that hold the blocks of a halo factor
+        exchange borders; send what `ops.halo.Exchange.run` gives for the device.
 
     Returns
     -------
     tuple of array
         The local results, a slot each.
     """
-    returned = op.kernel(*_grouped(op.operands, bound.operands, arrays), **local_attrs(op, attrs, device))
+    planned = exchanges(op, bound, attrs, device.counts)
+    given = list(arrays)
+    for exchange in planned:
+        if not exchange.adds:
+            given[exchange.slot] = yield _present(given[exchange.slot]), exchange
+    returned = op.kernel(*_grouped(op.operands, bound.operands, given), **local_attrs(op, attrs, device))
     if isinstance(returned, Generator):
         returned = yield from returned
-    return tuple(flat_results(returned))
+    made = list(flat_results(returned))
+    for exchange in planned:
+        if exchange.adds:
+            made[exchange.slot] = yield made[exchange.slot], exchange
+    return tuple(made)
+
+
+def _present(array: Array | None) -> Array:
+    if array is None:
+        raise RuleError("an absent operand has no borders")
+    return array
 
 
 def local_attrs(op: Op, attrs: Mapping[str, Any], device: Device) -> dict[str, Any]:
@@ -180,8 +201,23 @@ def local_attrs(op: Op, attrs: Mapping[str, Any], device: Device) -> dict[str, A
     if op.local is not None:
         full = dict(op.local(full, device))
     if op.forward is not None and op.forward.grad is not None and op.forward.grad.shapes:
-        full["shapes"] = device.operands
+        full["shapes"] = {**device.operands, **_bordered(op, attrs, device)}
     return full
+
+
+def _bordered(op: Op, attrs: Mapping[str, Any], device: Device) -> dict[str, Shape]:
+    """Return the local shapes of the operands that come with borders."""
+    bound, found = device.bound, dict[str, Shape]()
+    for factor, count in device.counts.items():
+        if count == 1 or bound.factors[factor].kind != "halo":
+            continue
+        ranges = reach(op, bound, attrs, factor, device.block(factor), count)
+        for slot in bound.operands:
+            if slot is not None and slot.name in ranges and (dim := slot.dim_of(factor)) is not None:
+                first, end = ranges[slot.name]
+                shape = found.get(slot.name, device.shape(slot))
+                found[slot.name] = (*shape[:dim], end - first, *shape[dim + 1 :])
+    return found
 
 
 def _grouped(

@@ -1,4 +1,4 @@
-"""Ops that join tensors, cut them apart, or pad them: the dim they work along is whole."""
+"""Ops that join tensors or cut them apart: the dim they work along is whole."""
 
 from __future__ import annotations
 
@@ -307,62 +307,3 @@ def slice_scatter(x: Shape, value: Shape, axes: Ints, starts: Ints, ends: Ints, 
         raise RuleError(f"value has shape {value}, but the slice of x {x} has {_sliced(x, picks)}")
     dims = _slice_dims(x, picks)
     return rule(f"x[{_text(dims)}], value[{_text(_made_dims(dims))}] -> out[{_text(dims)}]", linear="x + value")
-
-
-# ----------------------------------------------------------------------------------------------------------------- pad
-
-_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-
-
-def _widths(rank: int, pad: Ints) -> list[tuple[int, int]]:
-    """Return the padding of each dim; a list that is shorter speaks of the last dims, the last one first."""
-    pairs = list(zip(pad[::2], pad[1::2], strict=False))
-    if len(pad) % 2 or len(pairs) > rank or min(pad, default=0) < 0:
-        raise RuleError(
-            f"pad={list(pad)} does not give two widths for each dim of a tensor of rank {rank}, or some of its last"
-        )
-    return pairs if len(pairs) == rank else [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
-
-
-def _pad_kernel(x: Array, pad: Ints, mode: str, value: float) -> Array:
-    if mode == "constant":
-        return np.pad(x, _widths(x.ndim, pad), constant_values=value)
-    named: Any = _MODES[mode]
-    return np.pad(x, _widths(x.ndim, pad), mode=named)
-
-
-def _pad_back(out_grad: Array, *, pad: Ints, mode: str, value: float, shapes: Shapes) -> Array:
-    x = shape_of(shapes, "x")
-    grad = out_grad
-    for axis, (before, after) in enumerate(_widths(len(x), pad)):
-        if mode == "constant":
-            grad = grad[at(axis, slice(before, before + x[axis]))]
-        elif before or after:
-            named: Any = _MODES[mode]
-            source = np.pad(np.arange(x[axis]), (before, after), mode=named)
-            inner = np.zeros((*grad.shape[:axis], x[axis], *grad.shape[axis + 1 :]), grad.dtype)
-            np.add.at(inner, at(axis, source), grad)
-            grad = inner
-    return grad
-
-
-def _pad_shape(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
-    x = shape_of(shapes, "x")
-    return (tuple(b + size + a for size, (b, a) in zip(x, _widths(len(x), attrs["pad"]), strict=True)),)
-
-
-@family(
-    "pad",
-    "x[] -> out[]",
-    kernel=_pad_kernel,
-    shape=_pad_shape,
-    grad=Grad(_pad_back, reads="", shapes=True),
-)
-def pad(x: Shape, pad: Ints, mode: str = "constant", value: float = 0.0) -> Rule:
-    """Elements added at the ends of dims: a constant, or elements of x by mode."""
-    if mode not in _MODES:
-        raise RuleError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
-    widths = _widths(len(x), pad)
-    dims = _text(_free(named_dims(len(x)), *(dim for dim, pair in enumerate(widths) if any(pair))))
-    adds = mode == "constant" and value != 0 and any(map(any, widths))
-    return rule(f"x[{dims}] -> out[{dims}]", linear="" if adds else "x", monotone="x")

@@ -12,7 +12,7 @@ from ops.bind import Shape
 from ops.dims import Array, channel_axis, shape_of
 from ops.grad import Grad
 from ops.notation import RuleError
-from ops.op import Attrs, LocalContext, Shapes
+from ops.op import Attrs, LocalContext, Range, Shapes
 from ops.registry import family
 from ops.rule import Rule, rule
 
@@ -115,33 +115,61 @@ def _resize_back(grad: Array, axis: int, taps: Taps, size: int) -> Array:
     return np.moveaxis(np.moveaxis(grad, axis, -1) @ matrix, -1, axis)
 
 
-def _interpolate(
-    x: Array, size: Any, scale_factor: Any, mode: str, align_corners: bool, align_mode: int, data_format: str
-) -> Array:
-    for axis, goal, ratio in _goals(x.shape, size, scale_factor, data_format):
-        if goal != x.shape[axis]:
-            x = _resize(x, axis, _taps(x.shape[axis], goal, ratio, mode, align_corners, align_mode))
+class Resized(NamedTuple):
+    """One dim of an image that is resized: of the whole dim, and which elements of it a device takes and makes."""
+
+    axis: int
+    size: int
+    goal: int
+    ratio: float
+    first: int
+    """The index of the first element of x that the device has."""
+    start: int
+    """The index of the first element that it makes."""
+    made: int
+
+
+def _taps_of(dim: Resized, attrs: Attrs) -> Taps | None:
+    """Return what the elements of a dim are made of; None where they stay as they are."""
+    if dim.goal == dim.size and math.isclose(dim.ratio, 1):
+        return None
+    whole = _taps(dim.size, dim.goal, dim.ratio, attrs["mode"], attrs["align_corners"], attrs["align_mode"])
+    made = slice(dim.start, dim.start + dim.made)
+    return Taps(whole.indices[made] - dim.first, whole.weights[made])
+
+
+def _interpolate(x: Array, resized: Sequence[Resized], **attrs: Any) -> Array:
+    for dim in resized:
+        if (taps := _taps_of(dim, attrs)) is not None:
+            x = _resize(x, dim.axis, taps)
     return x
 
 
-def _interpolate_back(
-    out_grad: Array,
-    *,
-    size: Any,
-    scale_factor: Any,
-    mode: str,
-    align_corners: bool,
-    align_mode: int,
-    data_format: str,
-    shapes: Shapes,
-) -> Array:
-    x = shape_of(shapes, "x")
+def _interpolate_back(out_grad: Array, *, resized: Sequence[Resized], shapes: Shapes, **attrs: Any) -> Array:
     grad = out_grad
-    for axis, goal, ratio in _goals(x, size, scale_factor, data_format):
-        if goal != x[axis]:
-            taps = _taps(x[axis], goal, ratio, mode, align_corners, align_mode)
-            grad = _resize_back(grad, axis, taps, x[axis])
+    for dim in resized:
+        if (taps := _taps_of(dim, attrs)) is not None:
+            grad = _resize_back(grad, dim.axis, taps, shape_of(shapes, "x")[dim.axis])
     return grad
+
+
+def _resizing(x: Shape, attrs: Attrs) -> list[Resized]:
+    goals = _goals(x, attrs["size"], attrs["scale_factor"], attrs["data_format"])
+    return [Resized(axis, x[axis], goal, ratio, 0, 0, goal) for axis, goal, ratio in goals]
+
+
+def _seen_by(dim: Resized, attrs: Attrs, block: int, count: int) -> Resized:
+    """Return the part of a resized dim that one block of it is, with what it sees of x in front."""
+    own = dim._replace(start=block * dim.goal // count, made=dim.goal // count)
+    taps = _taps_of(own, attrs)
+    return own if taps is None else own._replace(first=int(taps.indices.min()))
+
+
+def _interpolate_reach(shapes: Shapes, attrs: Attrs, factor: str, block: int, count: int) -> dict[str, Range]:
+    dim = next(dim for dim in _resizing(shape_of(shapes, "x"), attrs) if f"d{dim.axis}" == factor)
+    own = _seen_by(dim, attrs, block, count)
+    taps = _taps_of(own, attrs)
+    return {} if taps is None else {"x": (own.first, own.first + int(taps.indices.max()) + 1)}
 
 
 def _interpolated(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
@@ -151,10 +179,32 @@ def _interpolated(shapes: Shapes, attrs: Attrs) -> tuple[Shape]:
     return (tuple(x),)
 
 
-def _local_size(attrs: Attrs, ctx: LocalContext) -> Attrs:
-    """The size that one device makes."""
-    out = shape_of(ctx.results, "out")
-    return {**attrs, "scale_factor": None, "size": [out[axis] for axis in _space_axes(len(out), attrs["data_format"])]}
+def _change(dim: Resized, attrs: Attrs) -> str:
+    """Return how a dim is resized: not at all, as a whole, so many to one, one to so many, or across blocks."""
+    own, goal, ratio, mode = dim.size, dim.goal, dim.ratio, attrs["mode"]
+    apart = mode in ("nearest", "area")
+    if goal == own and math.isclose(ratio, 1):
+        return "none"
+    if 1 in (goal, own) or (attrs["align_corners"] and goal != own):
+        return "whole"
+    if (apart or mode in _LINEAR) and own % goal == 0 and math.isclose(ratio, own // goal):
+        return "shrinks"
+    if apart and goal % own == 0 and math.isclose(ratio, own / goal):
+        return "repeats"
+    return "across"
+
+
+def _local_resizing(attrs: Attrs, ctx: LocalContext) -> Attrs:
+    """What one device makes of what it has: of a dim whose borders come along its place in the whole one."""
+    x, out = shape_of(ctx.operands, "x"), shape_of(ctx.results, "out")
+    resized = []
+    for dim in _resizing(shape_of(ctx.whole, "x"), attrs):
+        axis, count = dim.axis, ctx.count(f"d{dim.axis}")
+        if _change(dim, attrs) == "across" and count > 1:
+            resized.append(_seen_by(dim, attrs, ctx.block(f"d{axis}"), count))
+        else:
+            resized.append(dim._replace(size=x[axis], goal=out[axis], made=out[axis]))
+    return {**attrs, "resized": resized}
 
 
 @family(
@@ -162,8 +212,9 @@ def _local_size(attrs: Attrs, ctx: LocalContext) -> Attrs:
     "x[] -> out[]",
     kernel=_interpolate,
     shape=_interpolated,
-    local=_local_size,
-    grad=Grad(_interpolate_back, reads="", shapes=True),
+    local=_local_resizing,
+    reach=_interpolate_reach,
+    grad=Grad(_interpolate_back, reads="", cuts="d*", shapes=True),
 )
 def interpolate(
     x: Shape,
@@ -183,21 +234,20 @@ def interpolate(
     right = list(left)
     clauses: dict[str, list[str]] = {"whole": [], "halo": []}
     sizes: dict[str, int] = {}
-    for axis, goal, ratio in _goals(x, size, scale_factor, data_format):
-        kept, inner, own = f"d{axis}", f"r{axis}", x[axis]
-        apart = mode in ("nearest", "area")
-        if goal == own and math.isclose(ratio, 1):
-            continue
-        if 1 in (goal, own) or (align_corners and goal != own):
-            left[axis] = right[axis] = "_"
-        elif (apart or mode in _LINEAR) and own % goal == 0 and math.isclose(ratio, own // goal):
-            left[axis], sizes[inner] = f"({kept} {inner})", own // goal
-            clauses["whole"].append(inner)
-        elif apart and goal % own == 0 and math.isclose(ratio, own / goal):
-            right[axis], sizes[inner] = f"({kept} {inner})", goal // own
-            clauses["whole"].append(inner)
-        else:
-            clauses["halo"].append(kept)
+    attrs = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
+    for dim in _resizing(x, {**attrs, "data_format": data_format}):
+        kept, inner = f"d{dim.axis}", f"r{dim.axis}"
+        match _change(dim, attrs):
+            case "whole":
+                left[dim.axis] = right[dim.axis] = "_"
+            case "shrinks":
+                left[dim.axis], sizes[inner] = f"({kept} {inner})", dim.size // dim.goal
+                clauses["whole"].append(inner)
+            case "repeats":
+                right[dim.axis], sizes[inner] = f"({kept} {inner})", dim.goal // dim.size
+                clauses["whole"].append(inner)
+            case "across":
+                clauses["halo"].append(kept)
     return rule(
         f"x[{' '.join(left)}] -> out[{' '.join(right)}]",
         whole=" ".join(clauses["whole"]),

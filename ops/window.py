@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ops.bind import Shape
 from ops.dims import Array
 from ops.given import whole_number, whole_numbers
 from ops.notation import RuleError
+from ops.op import LocalContext, Range
 
 FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 """Number of space dims -> data formats, channels first and channels last."""
@@ -46,6 +47,12 @@ class Window:
     def span(self) -> int:
         """The elements from the first tap to the last."""
         return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether each place has elements of its own: none in padding, none that another one sees."""
+        fits = self.before == self.after == 0 and self.size == self.out * self.stride
+        return fits and self.span <= self.stride
 
     @property
     def reach(self) -> int:
@@ -125,6 +132,11 @@ def windows(
         ``"SAME"`` or ``"VALID"``.
     ceil_mode : bool
         Whether a last window that ends beyond the padding counts; one that begins there never does.
+
+    Raises
+    ------
+    RuleError
+        Where a window does not fit.
     """
     rank = len(space)
     strides, dilations = per_dim(stride, rank, "stride"), per_dim(dilation, rank, "dilation")
@@ -136,7 +148,7 @@ def windows(
     for dim, (before, after) in enumerate(widths(padding, rank, surplus)):
         size, step = space[dim], strides[dim]
         room = size + before + after - spans[dim]
-        if room < 0:
+        if room < 0 and not (ceil_mode and room > -step):
             raise RuleError(f"a window of {spans[dim]} does not fit into size {size} with padding {before} and {after}")
         out = -(-room // step) + 1 if ceil_mode else room // step + 1
         if ceil_mode and (out - 1) * step >= size + before:
@@ -213,11 +225,10 @@ def space_dims(slid: Sequence[Window]) -> SpaceDims:
     dims = SpaceDims()
     for index, window in enumerate(slid):
         name, inner = f"s{index}", f"p{index}"
-        fits = window.before == window.after == 0 and window.size == window.out * window.stride
         if window.out == 1:
             dims.dense.append("1" if window.size == 1 else "_")
             dims.sparse.append("1")
-        elif fits and window.span <= window.stride:
+        elif window.apart:
             dims.dense.append(name if window.stride == 1 else f"({name} {inner})")
             dims.sparse.append(name)
             dims.sizes |= {name: window.out} | ({inner: window.stride} if window.stride > 1 else {})
@@ -227,6 +238,98 @@ def space_dims(slid: Sequence[Window]) -> SpaceDims:
             dims.sparse.append(name)
             dims.halo.append(name)
     return dims
+
+
+class Seen(NamedTuple):
+    """What one block of places, or of a result that places spread over, works on along one dim.
+
+    Parameters
+    ----------
+    first, end : int
+        The indices of the operand.
+    before, after : int
+        The padding of these alone.
+    extra : int
+        The elements at the end that no place spreads to.
+    """
+
+    first: int
+    end: int
+    before: int
+    after: int
+    extra: int = 0
+
+
+def seen(window: Window, block: int, count: int) -> Seen:
+    """Return the elements that one of several blocks of places sees.
+
+    Parameters
+    ----------
+    window : Window
+    block, count : int
+
+    Examples
+    --------
+    >>> (window,) = windows((8,), (3,), 1, 1)
+    >>> seen(window, 0, 2), seen(window, 1, 2)
+    (Seen(first=0, end=5, before=1, after=0, extra=0), Seen(first=3, end=8, before=0, after=1, extra=0))
+    """
+    places = window.out // count
+    low = block * places * window.stride - window.before
+    high = low + (places - 1) * window.stride + window.span
+    first, end = (min(max(at, 0), window.size) for at in (low, high))
+    before = min(max(-low, 0), high - low)
+    beyond = max(0, high - window.size - window.after)
+    return Seen(first, end, before, high - low - before - (end - first) - beyond)
+
+
+def spreading(window: Window, block: int, count: int) -> Seen:
+    """Return the places that spread to one of several blocks of the elements that windows slide over.
+
+    Examples
+    --------
+    >>> (window,) = windows((8,), (3,), 1, 1)
+    >>> spreading(window, 0, 2), spreading(window, 1, 2)
+    (Seen(first=0, end=5, before=1, after=2, extra=0), Seen(first=3, end=8, before=2, after=1, extra=0))
+    """
+    low = block * (window.size // count) + window.before
+    high = low + window.size // count
+    first, end = 0, window.out
+    if count > 1:
+        first = min(-((window.span - 1 - low) // window.stride), low // window.stride)
+        first = min(max(first, 0), window.out - 1)
+        end = min(max((high - 1) // window.stride + 1, first + 1), window.out)
+    stop = (end - 1) * window.stride + window.span
+    return Seen(first, end, low - first * window.stride, max(0, stop - high), max(0, high - stop))
+
+
+def space_reach(slid: Sequence[Window], factor: str, block: int, count: int, *, spreads: bool = False) -> Range:
+    """Return the indices that a block of a space dim works on: those that places see, or the places that spread."""
+    found = (spreading if spreads else seen)(slid[int(factor[1:])], block, count)
+    return found.first, found.end
+
+
+def cut_space(slid: Sequence[Window], ctx: LocalContext, *, spreads: bool = False) -> list[Seen] | None:
+    """Return what the windows of a device see, or spread, on each space dim; None where no border is exchanged.
+
+    Parameters
+    ----------
+    slid : sequence of Window
+        Over the whole image.
+    ctx : LocalContext
+    spreads : bool
+    """
+    counts = [1 if window.apart else ctx.count(f"s{dim}") for dim, window in enumerate(slid)]
+    if max(counts) == 1:
+        return None
+    blocks = [ctx.block(f"s{dim}") if count > 1 else 0 for dim, count in enumerate(counts)]
+    one = spreading if spreads else seen
+    return [one(*each) for each in zip(slid, blocks, counts, strict=True)]
+
+
+def paddings(found: Sequence[Seen]) -> list[int]:
+    """Return the padding before and after each space dim in turn."""
+    return [width for one in found for width in (one.before, one.after)]
 
 
 def padded(x: Array, slid: Sequence[Window], value: float = 0.0) -> Array:

@@ -17,8 +17,9 @@ from truth_mesh import Array, Coordinate, agree, blocks, split
 
 from ops import Op, Placement, RuleError, rule_for
 from ops.bind import BoundRule, BoundTensor, TensorShapes
+from ops.halo import Exchange
 from ops.registry import grad_op
-from ops.run import Cut, Device, Shift, steps
+from ops.run import Cut, Device, steps
 
 NUMBERS = {"positive": (0.5, 2.0), "unit": (0.1, 0.9)}
 """Domains of operands that hold numbers, not indices: where they are drawn from."""
@@ -94,7 +95,7 @@ class Subject:
     @cached_property
     def whole(self) -> tuple[Array, ...]:
         """The results of the whole run, each held against the shape that the rule gives."""
-        results = run(self, self.bound, {(): self.arrays}, {(): ()}, ())[()]
+        results = run(self, self.bound, {(): self.arrays}, {(): ()}, {})[()]
         shapes, expected = [r.shape for r in results], [slot.shape for slot in self.bound.results]
         if shapes != expected:
             raise RuleError(f"{self.op.name} makes shapes {shapes}, its rule says {expected}")
@@ -110,7 +111,7 @@ class Subject:
             other = [
                 a if i != j else array + self.rng(5).uniform(0.1, 0.5, array.shape) for i, a in enumerate(self.arrays)
             ]
-            for i, result in enumerate(run(self, self.bound, {(): other}, {(): ()}, ())[()]):
+            for i, result in enumerate(run(self, self.bound, {(): other}, {(): ()}, {})[()]):
                 found[i][j] = bool(agree(result, self.whole[i]))
         return found
 
@@ -207,29 +208,44 @@ def run(
     bound: BoundRule,
     locals_: Mapping[Coordinate, Sequence[Array | None]],
     cuts: Mapping[Coordinate, Sequence[Cut]],
-    synced_axes: Sequence[int],
+    axes: Mapping[str, Sequence[int]],
 ) -> dict[Coordinate, tuple[Array, ...]]:
-    """Run the kernel on every device in lockstep: it reduces over the synced axes, and shifts round a ring."""
+    """Run the kernel on every device in lockstep: it reduces over the axes of synced factors, and exchanges borders."""
+    factors = (bound.forward or bound).factors
+    synced = [axis for factor, named in axes.items() if factors[factor].kind == "synced" for axis in named]
     running = {c: steps(on.op, bound, arrays, on.attrs, Device(bound, cuts[c])) for c, arrays in locals_.items()}
+    told = {c: list(announced(on, bound, cuts[c])) for c in running}
     sent: dict[Coordinate, Array | None] = dict.fromkeys(running)
     while True:
-        asked: dict[Coordinate, tuple[Array, str | Shift]] = {}
+        asked: dict[Coordinate, tuple[Array, str | Exchange]] = {}
         done: dict[Coordinate, tuple[Array, ...]] = {}
         for coordinate, kernel in running.items():
             try:
                 asked[coordinate] = kernel.send(sent[coordinate])  # type: ignore[arg-type]
             except StopIteration as stop:
                 done[coordinate] = stop.value
-        if not asked:
-            return done
-        if done:
+        if done and asked:
             raise RuleError("some devices wait for an all_reduce that others do not take part in")
+        if not asked:
+            if synced and any(told.values()):
+                raise RuleError(f"{on.op.name} announces that it reduces {told[min(told)]}, and does not")
+            return done
         for coordinate, (array, kind) in asked.items():
-            if isinstance(kind, Shift):
-                sent[coordinate] = asked[_before(coordinate, kind, cuts)][0]
+            if isinstance(kind, Exchange):
+                line = sorted(c for c in asked if _apart_on(c, coordinate, axes[kind.factor]))
+                sent[coordinate] = kind.run([asked[c][0] for c in line])[line.index(coordinate)]
                 continue
-            group = [a for c, (a, _) in asked.items() if _apart_on(c, coordinate, synced_axes)]
-            sent[coordinate] = REDUCE[kind](np.stack(group)) if len(group) > 1 else array
+            if not told[coordinate] or told[coordinate].pop(0) != array.shape:
+                raise RuleError(f"{on.op.name} reduces an array of shape {array.shape} that it does not announce")
+            group = [a for c, (a, _) in asked.items() if _apart_on(c, coordinate, synced)]
+            sent[coordinate] = REDUCE[str(kind)](np.stack(group)) if len(group) > 1 else array
+
+
+def announced(on: Subject, bound: BoundRule, cuts: Sequence[Cut]) -> Sequence[tuple[int, ...]]:
+    """Return the shapes of the arrays that the kernel of a device is to hand over."""
+    device = Device(bound, cuts)
+    shapes = {**device.operands, **device.results}
+    return [] if on.op.reduces is None else on.op.reduces(shapes, on.op.full_attrs(on.attrs))
 
 
 REDUCE = {
@@ -242,21 +258,6 @@ REDUCE = {
 
 def _apart_on(a: Coordinate, b: Coordinate, axes: Sequence[int]) -> bool:
     return all(x == y or axis in axes for axis, (x, y) in enumerate(zip(a, b, strict=True)))
-
-
-def _before(at: Coordinate, shift: Shift, cuts: Mapping[Coordinate, Sequence[Cut]]) -> Coordinate:
-    """Return the device that holds the block so many blocks before, and differs in nothing else."""
-
-    def block(device: Coordinate) -> tuple[int, int]:
-        index, count = 0, 1
-        for cut in cuts[device]:
-            if cut.factor == shift.factor:
-                index, count = index * cut.size + cut.coordinate, count * cut.size
-        return index, count
-
-    mine, count = block(at)
-    holding = [device for device in cuts if block(device)[0] == (mine - shift.blocks) % count]
-    return max(holding, key=lambda device: sum(a == b for a, b in zip(device, at, strict=True)))
 
 
 def parts_of(slot: BoundTensor, bound: BoundRule) -> tuple[tuple[int, ...], ...]:
@@ -295,7 +296,9 @@ def execute(
         c: [Cut(f, part, sizes[axis], c[axis]) for axis, named in enumerate(cut) for f, part in named]
         for c in coordinates
     }
-    factors = (bound.forward or bound).factors
-    synced = [axis for axis, named in enumerate(cut) if any(factors[f].kind == "synced" for f, _ in named)]
+    axes: dict[str, list[int]] = {}
+    for axis, named in enumerate(cut):
+        for factor, _ in named:
+            axes.setdefault(factor, []).append(axis)
     with np.errstate(all="ignore"):
-        return run(on, bound, locals_, cuts, synced)
+        return run(on, bound, locals_, cuts, axes)
