@@ -102,6 +102,13 @@ class BoundRule:
                 terms.append(frozenset(term))
         return tuple(terms)
 
+    def most_blocks(self, factor: Factor) -> int:
+        """Return the largest number of equal blocks that a factor can be cut in; halo dims differ between tensors."""
+        if factor.kind != "halo":
+            return factor.size
+        slots = [slot for slot in (*self.operands, *self.results) if slot is not None]
+        return math.gcd(*(slot.shape[dim] for slot in slots if (dim := slot.dim_of(factor.name)) is not None))
+
 
 class Binding:
     """The dims of a rule's tensors, resolved against shapes; operands first, then results.

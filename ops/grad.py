@@ -144,7 +144,9 @@ def _needs(factor: Factor, grad: Grad) -> frozenset[str]:
 def _backward_cuts(forward: BoundRule, grad: Grad) -> Iterator[tuple[Any, int]]:
     for factor in forward.factors.values():
         declared = _is_listed(factor.name, grad.cuts)
-        if factor.size > 1 and not _is_listed(factor.name, grad.whole) and (declared or factor.kind in ("pass", "sum")):
+        if forward.most_blocks(factor) == 1 or _is_listed(factor.name, grad.whole):
+            continue
+        if declared or factor.kind in ("pass", "sum"):
             yield from ((factor, part) for part in range(len(factor.parts)))
 
 

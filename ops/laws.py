@@ -46,7 +46,7 @@ def replicate_row(bound: BoundRule) -> Row:
 def cuts(bound: BoundRule) -> Iterator[tuple[Factor, int]]:
     """Yield each factor that may be cut on one mesh axis, with each part of it."""
     for factor in bound.factors.values():
-        if factor.kind != "whole" and factor.size > 1:
+        if factor.kind != "whole" and bound.most_blocks(factor) > 1:
             yield from ((factor, part) for part in range(len(factor.parts)))
 
 

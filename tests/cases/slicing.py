@@ -17,5 +17,9 @@ CASES = [
     Case("pad", {"x": (4, 6)}, {"pad": [0, 0, 1, 2], "value": 1.5}),
     Case("pad", {"x": (4, 6, 3)}, {"pad": [1, 2], "mode": "reflect"}),
     Case("pad", {"x": (4, 6)}, {"pad": [0, 0, 1, 2], "mode": "replicate"}),
+    Case("pad", {"x": (4, 6)}, {"pad": [1, 1, 4, 2]}),
+    Case("pad", {"x": (6, 4)}, {"pad": [7, 5, 0, 2], "value": 0.5}),
+    Case("pad", {"x": (4, 6)}, {"pad": [2, 0, 9, 3], "mode": "replicate"}),
+    Case("pad", {"x": (2, 6, 4)}, {"pad": [1, 3, 5, 1]}, dtypes={"x": "int64"}),
     Case("pad", {"x": (6, 4)}, {"pad": [1, 2, 0, 0], "mode": "circular"}),
 ]
