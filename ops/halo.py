@@ -93,6 +93,16 @@ class Exchange(NamedTuple):
             if piece.block != block
         }
 
+    def elements(self, held: Sequence[Array]) -> list[int]:
+        """Return the elements that the device of each block sends, as the arrays are."""
+        found = [0] * len(held)
+        for block, own in enumerate(held):
+            for piece in self.pieces(block):
+                array = own if self.adds else held[piece.block]
+                if piece.block != block:
+                    found[block if self.adds else piece.block] += _along(array, self.dim, 0, piece.length).size
+        return found
+
     def run(self, held: Sequence[Array]) -> list[Array]:
         """Return what the device of each block has afterwards."""
         if self.adds:

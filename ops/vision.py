@@ -138,16 +138,18 @@ def _taps_of(dim: Resized, attrs: Attrs) -> Taps | None:
     return Taps(whole.indices[made] - dim.first, whole.weights[made])
 
 
-def _interpolate(x: Array, resized: Sequence[Resized], **attrs: Any) -> Array:
-    for dim in resized:
+def _interpolate(x: Array, resized: Sequence[Resized] | None = None, **attrs: Any) -> Array:
+    for dim in _resizing(x.shape, attrs) if resized is None else resized:
         if (taps := _taps_of(dim, attrs)) is not None:
             x = _resize(x, dim.axis, taps)
     return x
 
 
-def _interpolate_back(out_grad: Array, *, resized: Sequence[Resized], shapes: Shapes, **attrs: Any) -> Array:
+def _interpolate_back(
+    out_grad: Array, *, shapes: Shapes, resized: Sequence[Resized] | None = None, **attrs: Any
+) -> Array:
     grad = out_grad
-    for dim in resized:
+    for dim in _resizing(shape_of(shapes, "x"), attrs) if resized is None else resized:
         if (taps := _taps_of(dim, attrs)) is not None:
             grad = _resize_back(grad, dim.axis, taps, shape_of(shapes, "x")[dim.axis])
     return grad

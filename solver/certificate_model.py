@@ -17,6 +17,7 @@ from ops.placement import Layout
 from solver.certificate_rows import Joint, joint
 from solver.choice import table
 from solver.cost.compute import compute_times
+from solver.cost.kernel_steps import kernel_times
 from solver.cost.moves import Geometry, geometry
 from solver.cost.reshard import INF
 from solver.graph import Use
@@ -180,7 +181,8 @@ class Model:
         rows = self._joint(node).rows
         key = "compute", id(bound), id(rows), fact.op, *sorted(dtypes.items())
         if key not in self._shared:
-            self._shared[key] = compute_times(fact, bound, rows, dtypes, self.problem.mesh)
+            asked = fact, bound, rows, dtypes, self.problem.mesh
+            self._shared[key] = compute_times(*asked) + kernel_times(*asked)
         found: Ints = self._shared[key]
         return found
 

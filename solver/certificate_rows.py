@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ops.bind import BoundRule
 from ops.placement import Partial, Placement
+from solver.cost.kernel_steps import COMMUNICATING
 from solver.cost.moves import Geometry
 from solver.problem import Problem
 
@@ -73,7 +74,7 @@ def offered(bound: BoundRule, problem: Problem) -> list[int]:
         k
         for k, row in enumerate(bound.rows)
         if all(p.kind in problem.kinds for p in row.operands + row.results if isinstance(p, Partial))
-        and not (silent and row.cut is not None and bound.factors[row.cut[0]].kind in ("synced", "halo"))
+        and not (silent and row.cut is not None and bound.factors[row.cut[0]].kind in COMMUNICATING)
     ]
 
 

@@ -12,6 +12,7 @@ from ops.bind import Row
 from ops.placement import Layout
 from solver.cost.collectives import BUCKET
 from solver.cost.compute import compute_time
+from solver.cost.kernel_steps import KernelStep, kernel_steps
 from solver.cost.memory import Memory, Stored, plan_memory
 from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
 from solver.graph import Use
@@ -133,10 +134,32 @@ class Evaluation:
     def compute(self, node: str) -> int:
         """Return the compute time of an op in picoseconds."""
         graph_node = self.problem.graph.nodes[node]
-        dtypes = {
-            use.operand: self.problem.graph.tensors[use.tensor].dtype for use in self.problem.graph.operand_uses(node)
-        }
-        return compute_time(graph_node, self.problem.bound[node], self.rows(node), dtypes, self.problem.mesh)
+        return compute_time(graph_node, self.problem.bound[node], self.rows(node), self.dtypes(node), self.problem.mesh)
+
+    def dtypes(self, node: str) -> Mapping[str, str]:
+        """Return the dtype of each operand slot of an op."""
+        graph = self.problem.graph
+        return {use.operand: graph.tensors[use.tensor].dtype for use in graph.operand_uses(node)}
+
+    def kernel(self, node: str) -> tuple[KernelStep, ...]:
+        """Return what the kernel of an op sends itself, in order."""
+        return self.kernels.get(node, ())
+
+    @cached_property
+    def kernels(self) -> Mapping[str, tuple[KernelStep, ...]]:
+        """What kernels send themselves, op by op; an op whose kernel sends nothing is not there."""
+        graph, found = self.problem.graph, {}
+        for name, node in graph.nodes.items():
+            bound, cuts = self.problem.bound[name], tuple(row.cut for row in self.rows(name))
+            if steps := kernel_steps(node, bound, cuts, self.dtypes(name), self.problem.mesh):
+                found[name] = steps
+        return found
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent per device: by reshards and by kernels."""
+        inside = sum(step.bytes for steps in self.kernels.values() for step in steps)
+        return inside + sum(reshard.bytes for reshard in self.reshards)
 
     @cached_property
     def reshards(self) -> tuple[Reshard, ...]:
@@ -229,4 +252,5 @@ class Evaluation:
     def total(self) -> int:
         """The price of the plan in picoseconds; `INF` where a reshard does not exist."""
         compute = sum(self.compute(node) for node in self.problem.graph.nodes)
-        return min(INF, compute + sum(reshard.time for reshard in self.reshards))
+        inside = sum(step.time for steps in self.kernels.values() for step in steps)
+        return min(INF, compute + inside + sum(reshard.time for reshard in self.reshards))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ops.halo import Exchange
 from ops.placement import Layout, Partial, Parts, Placement, Replicate, Shard
 from solver.cost.reshard import Move
 from solver.layout import block
@@ -135,6 +136,23 @@ class Devices:
                 for rank in ranks:
                     reduced[rank] = whole
         return reduced, sent * self.itemsize
+
+    def exchange(self, held: Sequence[Array], exchange: Exchange, axes: Sequence[int]) -> tuple[list[Array], int]:
+        """Exchange the borders of the blocks that some mesh axes cut; return the arrays and the most bytes sent."""
+        made, most = list(held), 0
+        for line in self.lines(axes):
+            mine = [held[rank] for rank in line]
+            most = max(most, *exchange.elements(mine))
+            for rank, array in zip(line, exchange.run(mine), strict=True):
+                made[rank] = array
+        return made, most * self.itemsize
+
+    def lines(self, axes: Sequence[int]) -> list[list[int]]:
+        """Return the ranks that differ on some mesh axes only, in the order of the blocks that these cut."""
+        found: dict[Coordinate, list[int]] = {}
+        for rank, coordinate in enumerate(self.coordinates):
+            found.setdefault(tuple(c for axis, c in enumerate(coordinate) if axis not in axes), []).append(rank)
+        return list(found.values())
 
 
 class _Line:

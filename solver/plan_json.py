@@ -11,6 +11,7 @@ from typing import Any, get_args
 from ops.placement import Layout, layout_text, parse_placement
 from solver.choice import Choice, Evaluation, Reshard
 from solver.constraints.policy import untie
+from solver.cost.kernel_steps import KernelStep
 from solver.explanation import Explanation, Fact, Repair, fact_json
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -128,10 +129,24 @@ def consequences(found: Evaluation) -> dict[str, Any]:
         },
         "delivered": {tensor: layout_text(found.delivered(tensor)) for tensor in graph.outputs},
         "compute": {node: found.compute(node) for node in graph.nodes},
+        "kernels": {
+            node: [kernel_json(step, found.problem) for step in steps] for node, steps in found.kernels.items()
+        },
         "reshards": [reshard_json(reshard, found.problem) for reshard in found.reshards],
         "cost": found.total,
-        "bytes": sum(reshard.bytes for reshard in found.reshards),
+        "bytes": found.sent,
         "memory": {"peak": memory.peak, "parts": dict(memory.parts), "at": memory.at},
+    }
+
+
+def kernel_json(step: KernelStep, asked: Problem) -> dict[str, Any]:
+    """Return one collective of a kernel as plain JSON values."""
+    return {
+        "kind": step.kind,
+        "axes": [asked.mesh.axes[axis] for axis in step.axes],
+        "of": step.tensor,
+        "bytes": step.bytes,
+        "time": step.time,
     }
 
 

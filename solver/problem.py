@@ -12,15 +12,19 @@ from typing import Any
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
 from solver.constraints.policy import Untie
+from solver.cost.kernel_steps import COMMUNICATING
 from solver.graph import Graph, Tensor, Use
 from solver.layout import canonical, is_partial, raw_layouts
 from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 
 COMMUNICATION = ("any", "none", "frozen")
-CAPABILITIES = frozenset({"masked_lookup"})
+CAPABILITIES = frozenset(
+    {"masked_lookup", "halo_exchange", "shift", "synced_kernels", "sync_batch_norm", "parallel_softmax"}
+)
 """What the program can run beyond plain local ops."""
-DEFAULT_CAPABILITIES = CAPABILITIES
+DEFAULT_CAPABILITIES = frozenset({"masked_lookup"})
+"""What every runtime can do; the others are a person's to grant."""
 
 
 class ProblemError(ValueError):
@@ -172,7 +176,7 @@ class Problem:
             k
             for k, row in enumerate(bound.rows)
             if all(p.kind in self.kinds for p in row.operands + row.results if isinstance(p, Partial))
-            and not (quiet and row.cut and bound.factors[row.cut[0]].kind in ("synced", "halo"))
+            and not (quiet and row.cut and bound.factors[row.cut[0]].kind in COMMUNICATING)
         )
 
     def pinned(self, subject: str, tensor: str) -> frozenset[Layout] | None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ops.bind import BoundRule, Row, Shape
-from ops.op import promote
+from ops.halo import Exchange, exchanges
 from ops.placement import Layout
 from ops.registry import rule_for
 from ops.run import Cut, Device, local_attrs
 from solver.choice import OUTPUT, Evaluation
+from solver.cost.compute import computed_in
+from solver.cost.kernel_steps import KernelStep
 from solver.cost.reshard import Move
 from solver.graph import Node, Use
 from solver.graph_values import ITEMSIZE
 from solver.layout import local_shape
 from solver.problem import Problem
 
+Exchanged: TypeAlias = tuple[Exchange, KernelStep]
+"""An exchange of borders and its price."""
 BufferNames: TypeAlias = str | tuple[str, ...] | None
 """The buffers of one operand of an op: a name, names (variadic), or None (absent)."""
 
@@ -36,6 +41,8 @@ class Buffer:
     dtype : str
     transient : bool
         Between two moves of one reshard.
+    shapes : tuple of tuple of int
+        Where it comes with borders, its shape on each device, in the order of ``mesh.coordinates()``; else empty.
     """
 
     name: str
@@ -44,6 +51,7 @@ class Buffer:
     shape: Shape
     dtype: str
     transient: bool = False
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,31 @@ class Transfer:
     groups: tuple[tuple[int, ...], ...]
 
 
-Step: TypeAlias = LocalOp | Transfer
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """One exchange of borders around a kernel: gathered before it, or, what it made beyond its block, added up after.
+
+    Parameters
+    ----------
+    node : str
+        The op.
+    source, target : str
+        Buffers; the one on the side of the kernel has borders.
+    step : KernelStep
+    exchange : Exchange
+    groups : tuple of tuple of int
+        The device ids that take part together, in the order of their blocks.
+    """
+
+    node: str
+    source: str
+    target: str
+    step: KernelStep
+    exchange: Exchange
+    groups: tuple[tuple[int, ...], ...]
+
+
+Step: TypeAlias = LocalOp | Transfer | Borders
 
 
 @dataclass(frozen=True)
@@ -128,13 +160,19 @@ class Program:
     def __str__(self) -> str:
         lines = []
         for step in self.steps:
-            if isinstance(step, Transfer):
-                axes = ",".join(self.problem.mesh.axes[axis] for axis in step.move.axes)
-                lines.append(f"{step.target} = {step.move.kind}[{axes}]({step.source})  # {step.move.bytes} bytes sent")
-            else:
+            if isinstance(step, LocalOp):
                 read = ", ".join(_written(names) for names in step.operands)
-                lines.append(f"{', '.join(step.results)} = {step.op}({read})")
+                inside = [one for one in self.plan.kernel(step.node) if not one.tensor]
+                told = "".join(f", {one.kind}[{self._axes(one.axes)}] {one.bytes} bytes sent" for one in inside)
+                lines.append(f"{', '.join(step.results)} = {step.op}({read})" + f"  # {told[2:]}" * bool(told))
+            else:
+                what = step.move if isinstance(step, Transfer) else step.step
+                called = f"{what.kind}[{self._axes(what.axes)}]({step.source})"
+                lines.append(f"{step.target} = {called}  # {what.bytes} bytes sent")
         return "\n".join(lines) or f"out = {', '.join(self.outputs.values())}"
+
+    def _axes(self, axes: Sequence[int]) -> str:
+        return ",".join(self.problem.mesh.axes[axis] for axis in axes)
 
 
 def _written(names: BufferNames) -> str:
@@ -180,25 +218,78 @@ class _Lowering:
         plan = self.plan
         read = {use.slot: self._operand(use) for use in plan.problem.graph.operand_uses(node.name)}
         slots = iter(range(sum(len(names) if isinstance(names, tuple) else 1 for names in node.operands)))
-        operands = tuple(_grouped(names, slots, read) for names in node.operands)
-        results = tuple(self._buffer(tensor, tensor, plan.made(tensor)) for tensor in node.results)
         rows = plan.rows(node.name)
         bound = plan.problem.bound[node.name]
+        planned = self._exchanges(node)
+        for slot, applied in _by_slot(planned, adds=False):
+            read[slot] = self._gather(node, read[slot], applied)
+        operands = tuple(_grouped(names, slots, read) for names in node.operands)
+        results = [self._buffer(tensor, tensor, plan.made(tensor)) for tensor in node.results]
+        after: list[Borders] = []
+        for slot, applied in _by_slot(planned, adds=True):
+            after += self._scatter(node, results[slot], applied)
+            results[slot] = after[-len(applied)].source
         reduces = tuple(
             axis for axis, row in enumerate(rows) if row.cut is not None and bound.factors[row.cut[0]].kind == "synced"
         )
-        attrs = self._attrs(node, bound, rows)
-        self.steps.append(LocalOp(node.name, node.op, operands, results, attrs, reduces, self._itemsize(node)))
+        attrs, itemsize = self._attrs(node, bound, rows), ITEMSIZE[computed_in(node, bound, plan.dtypes(node.name))]
+        self.steps += [LocalOp(node.name, node.op, operands, tuple(results), attrs, reduces, itemsize), *after]
         for tensor in node.results:
             self._shared(tensor)  # a path of no moves where there is no copy
 
-    def _itemsize(self, node: Node) -> int:
-        """Return the item size of the dtype in which an op computes: what its floating operands meet in."""
-        graph = self.plan.problem.graph
-        dtypes = [graph.tensors[use.tensor].dtype for use in graph.operand_uses(node.name)]
-        dtypes += [graph.tensors[tensor].dtype for tensor in node.results]
-        floating = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
-        return ITEMSIZE[promote(floating) if floating else dtypes[0]]
+    # ------------------------------------------------------------------------------------------------------- borders
+
+    def _exchanges(self, node: Node) -> list[Exchanged]:
+        """Return what devices exchange around the kernel of an op, each with its price."""
+        told = [step for step in self.plan.kernel(node.name) if step.tensor]
+        if not told:
+            return []
+        bound = self.plan.problem.bound[node.name]
+        device = self._device(bound, self.plan.rows(node.name), [0] * len(self.plan.problem.mesh.sizes))
+        return list(zip(exchanges(rule_for(node.op), bound, node.attrs, device.counts), told, strict=True))
+
+    def _gather(self, node: Node, source: str, applied: Sequence[Exchanged]) -> str:
+        """Add the exchanges that bring an operand its borders; return the buffer that has them."""
+        like = source
+        for count, (exchange, step) in enumerate(applied, 1):
+            target = self._bordered(like, applied[:count])
+            self.steps.append(Borders(node.name, source, target, step, exchange, self._lines(step.axes)))
+            source = target
+        return source
+
+    def _scatter(self, node: Node, target: str, applied: Sequence[Exchanged]) -> list[Borders]:
+        """Return the exchanges that add up what a kernel has made beyond its block; the last one ends in a result."""
+        found: list[Borders] = []
+        source = self._bordered(target, applied)
+        for count, (exchange, step) in enumerate(applied, 1):
+            reached = target if count == len(applied) else self._bordered(target, applied[count:])
+            found.append(Borders(node.name, source, reached, step, exchange, self._lines(step.axes)))
+            source = reached
+        return found
+
+    def _bordered(self, like: str, applied: Sequence[Exchanged]) -> str:
+        """Add a buffer like another one, with borders along the dims of some exchanges."""
+        mesh, buffer = self.plan.problem.mesh, self.buffers[like]
+        shapes = []
+        for coordinate in mesh.coordinates():
+            shape = list(buffer.shape)
+            for exchange, step in applied:
+                first, end = exchange.ranges[_block(step.axes, coordinate, mesh.sizes)]
+                shape[exchange.dim] = end - first
+            shapes.append(tuple(shape))
+        name = self._free_name(f"{like} with borders")
+        self.buffers[name] = replace(buffer, name=name, transient=True, shapes=tuple(shapes))
+        return name
+
+    def _lines(self, axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the device ids that differ on some mesh axes only, in the order of the blocks that these cut."""
+        ids = self.plan.problem.mesh.device_ids
+        others = [axis for axis in range(ids.ndim) if axis not in axes]
+        sizes = self.plan.problem.mesh.sizes
+        lines = ids.transpose(*others, *axes).reshape(-1, math.prod(sizes[axis] for axis in axes))
+        return tuple(tuple(int(device) for device in line) for line in lines)
+
+    # ------------------------------------------------------------------------------------------------------ reshards
 
     def _operand(self, use: Use) -> str:
         plan = self.plan
@@ -257,11 +348,28 @@ class _Lowering:
         op, mesh = rule_for(node.op), self.plan.problem.mesh
         found: list[Mapping[str, Any]] = []
         for coordinate in mesh.coordinates():
-            placed = zip(rows, mesh.sizes, coordinate, strict=True)
-            cuts = [Cut(*row.cut, size, place) for row, size, place in placed if row.cut is not None]
-            attrs = local_attrs(op, node.attrs, Device(bound, cuts))
+            attrs = local_attrs(op, node.attrs, self._device(bound, rows, coordinate))
             found.append(next((same for same in found if same == attrs), attrs))
         return tuple(found)
+
+    def _device(self, bound: BoundRule, rows: Sequence[Row], coordinate: Sequence[int]) -> Device:
+        placed = zip(rows, self.plan.problem.mesh.sizes, coordinate, strict=True)
+        return Device(bound, [Cut(*row.cut, size, place) for row, size, place in placed if row.cut is not None])
+
+
+def _by_slot(planned: Sequence[Exchanged], *, adds: bool) -> Iterator[tuple[int, list[Exchanged]]]:
+    """Yield the exchanges of each operand, or of each result, in order."""
+    wanted = [one for one in planned if one[0].adds == adds]
+    for slot in dict.fromkeys(exchange.slot for exchange, _ in wanted):
+        yield slot, [one for one in wanted if one[0].slot == slot]
+
+
+def _block(axes: Sequence[int], coordinate: Sequence[int], sizes: Sequence[int]) -> int:
+    """Return which block a device holds of what some mesh axes cut."""
+    index = 0
+    for axis in axes:
+        index = index * sizes[axis] + coordinate[axis]
+    return index
 
 
 def _grouped(names: str | tuple[str, ...] | None, slots: Iterator[int], read: Mapping[int, str]) -> BufferNames:

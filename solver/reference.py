@@ -2,7 +2,8 @@
 
 Nothing here searches and nothing is clever. It shares the rules of `ops` and the facts of graph, parts, mesh and
 hardware with the planner, and no code. `solver.reference_layout` has layouts and reshards, `solver.reference_task`
-what a plan may choose, `solver.reference_run` runs a plan. Sections are those of docs/semantics.md.
+what a plan may choose, `solver.reference_kernel` what kernels send, `solver.reference_run` runs a plan. Sections are
+those of docs/semantics.md.
 
 Examples
 --------
@@ -30,13 +31,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ops.op import promote
 from ops.placement import Layout
 from ops.registry import rule_for
-from ops.run import Device, steps
-from solver.graph_values import ITEMSIZE
-from solver.reference_layout import IMPOSSIBLE, Lie, Path, all_reduce, indices, picoseconds
-from solver.reference_task import Choice, Task, factor_cuts
+from solver.reference_kernel import dtype_of, inside
+from solver.reference_layout import IMPOSSIBLE, Lie, Path, picoseconds
+from solver.reference_task import Choice, Task
 
 Needs: TypeAlias = tuple[Lie, ...]
 OUTPUT = "output"
@@ -154,14 +153,14 @@ def price(plan: Plan) -> Price:
     if plan.reshards is None:
         raise ValueError("this is no plan: a reshard that it asks for is not possible")
     moves = [move for reshard in plan.reshards for move in reshard.path.moves]
-    inside = [reduction for choice in plan.choices.values() for reduction in reductions(plan.task, choice)]
+    kernels = [one for choice in plan.choices.values() for one in inside(plan.task, choice)]
     sent: Counter[str] = Counter()
-    for kind, size in [(move.kind, move.bytes) for move in moves] + [("all_reduce", size) for size, _ in inside]:
+    for kind, size in [*((one.kind, one.bytes) for one in moves), *((one.kind, one.bytes) for one in kernels)]:
         sent[kind] += size
     parts = (
         sum(compute(plan.task, choice) for choice in plan.choices.values()),
         sum(move.time for move in moves),
-        sum(time for _, time in inside),
+        sum(one.time for one in kernels),
     )
     return Price(sum(parts), *parts, +sent)
 
@@ -179,39 +178,6 @@ def compute(task: Task, choice: Choice) -> int:
     return max(
         flops, picoseconds(sum(task.space(tensor).bytes(lies) for tensor, lies in placed), hardware.memory_bandwidth)
     )
-
-
-def dtype_of(task: Task, node: str) -> str:
-    """Return the dtype whose peak counts for an op."""
-    operands = [task.graph.tensors[use.tensor].dtype for use in task.graph.operand_uses(node)]
-    floating = [dtype for dtype in operands if dtype.startswith(("float", "bfloat"))]
-    results = [task.graph.tensors[tensor].dtype for tensor in task.graph.nodes[node].results]
-    return promote(floating) if floating else [*operands, *results][0]
-
-
-def reductions(task: Task, choice: Choice) -> list[tuple[int, int]]:
-    """Return bytes sent and time of each all_reduce that the kernel of an op asks for."""
-    node, bound = task.graph.nodes[choice.node], task.bound[choice.node]
-    axes = [axis for axis, row in enumerate(choice.rows) if row.cut and bound.factors[row.cut[0]].kind == "synced"]
-    axes = [axis for axis in axes if task.mesh.sizes[axis] > 1]
-    if not axes:
-        return []
-    first = [0] * len(task.mesh.sizes)
-    slots: list[Any] = [None] * len(bound.operands)
-    for name, lies in choice.needed.items():
-        tensor = task.graph.tensors[task.uses[name].tensor]
-        shape = [len(held) for held in indices(lies, tensor.shape, task.mesh.sizes, first)]
-        slots[task.uses[name].slot] = np.zeros(shape, float if "float" in tensor.dtype else int)
-    running = steps(rule_for(node.op), bound, slots, node.attrs, Device(bound, factor_cuts(task, choice, first)))
-    asked = []
-    try:
-        array, _ = next(running)
-        while True:
-            asked.append(array.size)
-            array, _ = running.send(array)
-    except StopIteration:
-        itemsize = ITEMSIZE[dtype_of(task, choice.node)]
-        return [all_reduce(task.mesh, axis, elements, itemsize) for elements in asked for axis in axes]
 
 
 # ------------------------------------------------------------------------------------------------ the cheapest of all
@@ -350,7 +316,7 @@ def cheapest_alike(task: Task, node: str) -> list[tuple[int, Choice]]:
     """Return the choices of an op with their prices; of those that need and make the same, the cheapest."""
     alike: dict[Any, tuple[int, Choice]] = {}
     for choice in task.choices(node):
-        cost = compute(task, choice) + sum(time for _, time in reductions(task, choice))
+        cost = compute(task, choice) + sum(one.time for one in inside(task, choice))
         key = tuple(choice.needed.items()), tuple(choice.made.items())
         if key not in alike or cost < alike[key][0]:
             alike[key] = cost, choice

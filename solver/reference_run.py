@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable
 from math import ceil, prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ops.placement import Partial
 from ops.registry import rule_for
 from ops.run import Device, steps
-from solver.graph import Node, Tensor
-from solver.graph_values import ITEMSIZE
-from solver.reference import OUTPUT, Plan, dtype_of
+from solver.graph import Tensor
+from solver.reference import OUTPUT, Plan
+from solver.reference_kernel import Array, At, Blocks, combine, moved, together
 from solver.reference_layout import Cut, Lie, Move, Path, Space, indices
-from solver.reference_task import Task, factor_cuts
-
-Array: TypeAlias = np.ndarray[Any, Any]
-At: TypeAlias = tuple[int, ...]
-Blocks: TypeAlias = dict[At, Array]
-"""What each device holds of one tensor."""
-COMBINE: dict[str, Callable[[Sequence[Array]], Array]] = {
-    "sum": lambda terms: reduce(np.add, terms),
-    "avg": lambda terms: reduce(np.add, terms) / len(terms),
-    "max": lambda terms: reduce(np.maximum, terms),
-    "min": lambda terms: reduce(np.minimum, terms),
-    "any": lambda terms: reduce(np.logical_or, terms),
-    "all": lambda terms: reduce(np.logical_and, terms),
-}
-
+from solver.reference_task import Task
 
 # ---------------------------------------------------------------------------------------------------------- 5: memory
 
@@ -134,7 +119,10 @@ def run(plan: Plan, seed: int = 0) -> Ran:
     for node in task.graph.nodes.values():
         uses = task.graph.operand_uses(node.name)
         given = {use.slot: read(use.tensor, plan.choices[node.name].needed[use.name]) for use in uses}
-        made |= op_on_devices(plan, node, given, sent)
+        results, inside = together(task, plan.choices[node.name], given)
+        made |= dict(zip(node.results, results, strict=True))
+        for one in inside:
+            sent[one.kind] += one.bytes
         for tensor in node.results:
             hold(tensor)
     errors += [error(read(tensor, lies), lies, whole[tensor], task) for tensor, lies in plan.delivered.items()]
@@ -195,12 +183,12 @@ def cut(value: Array, lies: Lie, task: Task) -> Blocks:
 def error(blocks: Blocks, lies: Lie, whole: Array, task: Task) -> float:
     """Return how far the blocks are from being the whole tensor: all terms combined, in every replica."""
     sizes = task.mesh.sizes
-    terms = [axis for axis, p in enumerate(lies) if isinstance(p, Partial)]
+    terms = [(axis, p.kind) for axis, p in enumerate(lies) if isinstance(p, Partial)]
     worst = 0.0
-    for at, block in blocks.items():
-        if any(at[axis] for axis in terms):
+    for at in blocks:
+        if any(at[axis] for axis, _ in terms):
             continue
-        combined = combine(blocks, lies, at, terms) if terms else block
+        combined = combine(blocks, at, terms)
         wanted = whole[np.ix_(*indices(lies, whole.shape, sizes, at))]
         if combined.shape != wanted.shape:
             return float("inf")
@@ -208,55 +196,6 @@ def error(blocks: Blocks, lies: Lie, whole: Array, task: Task) -> float:
             difference = np.abs(np.asarray(combined, float) - np.asarray(wanted, float)).max()
             worst = max(worst, float(difference / max(1.0, np.abs(np.asarray(whole, float)).max())))
     return worst
-
-
-def combine(blocks: Blocks, lies: Lie, at: At, axes: Sequence[int]) -> Array:
-    """Combine the terms along some mesh axes, seen from one device."""
-    if not axes:
-        return blocks[at]
-    axis, kind = axes[0], lies[axes[0]]
-    assert isinstance(kind, Partial)
-    places = sorted({other[axis] for other in blocks})
-    return COMBINE[kind.kind]([combine(blocks, lies, _at(at, axis, place), axes[1:]) for place in places])
-
-
-def _at(device: At, axis: int, place: int) -> At:
-    return (*device[:axis], place, *device[axis + 1 :])
-
-
-def op_on_devices(plan: Plan, node: Node, given: dict[int, Blocks], sent: Counter[str]) -> dict[str, Blocks]:
-    """Run the kernel of an op on every device, all of them together where it reduces inside."""
-    task, choice, bound = plan.task, plan.choices[node.name], plan.task.bound[node.name]
-    synced = [
-        axis
-        for axis, row in enumerate(choice.rows)
-        if row.cut and bound.factors[row.cut[0]].kind == "synced" and task.mesh.sizes[axis] > 1
-    ]
-    running: dict[At, Any] = {}
-    answers: dict[At, Any] = {}
-    done: dict[At, tuple[Array, ...]] = {}
-    for at in task.mesh.coordinates():
-        arrays = [given[slot][at] if slot in given else None for slot in range(len(bound.operands))]
-        device = Device(bound, factor_cuts(task, choice, at))
-        running[at] = steps(rule_for(node.op), bound, arrays, node.attrs, device)
-        answers[at] = None
-    while running:
-        asked = {}
-        for at, kernel in list(running.items()):
-            try:
-                asked[at] = kernel.send(answers[at])
-            except StopIteration as stop:
-                done[at] = stop.value
-                del running[at]
-        answers = {at: array for at, (array, _) in asked.items()}
-        for axis in synced if asked else []:
-            kind = next(kind for _, kind in asked.values())
-            lies = tuple(Partial(kind) if other == axis else Partial() for other in range(len(task.mesh.sizes)))
-            size = next(iter(answers.values())).size
-            answers = {at: combine(answers, lies, at, [axis]) for at in answers}
-            n = task.mesh.sizes[axis]
-            sent["all_reduce"] += 2 * (n - 1) * ceil(size / n) * ITEMSIZE[dtype_of(task, node.name)]
-    return {tensor: {at: results[slot] for at, results in done.items()} for slot, tensor in enumerate(node.results)}
 
 
 # ------------------------------------------------------------------------------------------------- 6: the moves, done
@@ -279,7 +218,7 @@ def perform(move: Move, blocks: Blocks, space: Space) -> tuple[Blocks, dict[At, 
         return indices(lies, space.shape, sizes, at)
 
     def peers(at: At) -> list[At]:
-        return [_at(at, axis, place) for place in range(n)]
+        return [moved(at, axis, place) for place in range(n)]
 
     after: Blocks = {}
     if move.kind == "permute":
@@ -292,7 +231,9 @@ def perform(move: Move, blocks: Blocks, space: Space) -> tuple[Blocks, dict[At, 
         target = held(move.target, at)
         match move.kind:
             case "all_reduce" | "reduce_scatter":
-                total = combine(blocks, move.source, at, [axis])
+                placed = move.source[axis]
+                assert isinstance(placed, Partial)
+                total = combine(blocks, at, [(axis, placed.kind)])
                 after[at] = pick(target, [(held(move.source, at), total)])
                 rounds = 2 if move.kind == "all_reduce" else 1
                 counts[at] = rounds * (n - 1) * ceil(block.size / n)

@@ -149,11 +149,7 @@ class Task:
 
     def _offered(self, bound: BoundRule, row: Row) -> bool:
         kind = bound.factors[row.cut[0]].kind if row.cut else "pass"
-        if kind == "halo":
-            raise ValueError(
-                "the reference does not price the exchange of borders: leave out the capability halo_exchange"
-            )
-        return kind != "synced" or self.communication != "none"
+        return kind not in ("synced", "halo") or self.communication != "none"
 
     def _lies(self, tensor: str, placed: Sequence[Placement | None]) -> Lie | None:
         lies = lie([placement for placement in placed if placement is not None], self.parts[tensor], self.mesh.sizes)

@@ -12,7 +12,7 @@ import numpy as np
 from ops.registry import rule_for
 from ops.run import flat_results
 from solver.collectives import Array, Devices
-from solver.program import BufferNames, LocalOp, Program, Step, Transfer
+from solver.program import Borders, BufferNames, LocalOp, Program, Step, Transfer
 from solver.values import KERNEL_ERRORS, ValuesError, call, given_values, random_values, run_whole, started
 
 TOLERANCE = 1e-9
@@ -132,7 +132,7 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None =
     return Run(
         errors,
         machine.sent,
-        sum(reshard.bytes for reshard in program.plan.reshards),
+        program.plan.sent,
         machine.memory.peak,
         program.plan.memory.peak,
         math.prod(program.problem.mesh.sizes),
@@ -200,11 +200,11 @@ class _Machine:
             self._write(name, self.devices(tensor).cut(values[tensor], program.buffers[name].layout))
         self.memory.begin()
         for step in program.steps:
-            what = step.target if isinstance(step, Transfer) else step.node
+            what = step.node if isinstance(step, LocalOp) else step.target
             if missing := sorted({*read_by(step)} - self.alive.keys()):
                 raise _StoppedError(f"{what!r} reads {missing[0]!r}, which is not there")
             try:
-                self._transfer(step) if isinstance(step, Transfer) else self._op(step)
+                self._op(step) if isinstance(step, LocalOp) else self._transfer(step)
             except KERNEL_ERRORS as error:
                 raise _StoppedError(f"{what!r} cannot run on the devices: {error}") from error
             for name in self.memory.after(step):
@@ -219,14 +219,19 @@ class _Machine:
     def _write(self, name: str, arrays: Sequence[Array]) -> None:
         buffer = self.program.buffers[name]
         for device, array in enumerate(arrays):
-            if array.shape != buffer.shape:
-                raise _StoppedError(f"{name!r} has shape {array.shape} on device {device}, not {buffer.shape}")
+            shape = buffer.shapes[device] if buffer.shapes else buffer.shape
+            if array.shape != shape:
+                raise _StoppedError(f"{name!r} has shape {array.shape} on device {device}, not {shape}")
         self.alive[name] = arrays
-        self.memory.write(name, max(array.size for array in arrays) * self.devices(buffer.tensor).itemsize)
+        most = math.prod(buffer.shape) if buffer.shapes else max(array.size for array in arrays)
+        self.memory.write(name, most * self.devices(buffer.tensor).itemsize)
 
-    def _transfer(self, step: Transfer) -> None:
-        tensor = self.program.buffers[step.source].tensor
-        arrays, sent = self.devices(tensor).move(self.alive[step.source], step.move)
+    def _transfer(self, step: Transfer | Borders) -> None:
+        devices, held = self.devices(self.program.buffers[step.source].tensor), self.alive[step.source]
+        if isinstance(step, Transfer):
+            arrays, sent = devices.move(held, step.move)
+        else:
+            arrays, sent = devices.exchange(held, step.exchange, step.step.axes)
         self.sent += sent
         self._write(step.target, arrays)
 
@@ -288,6 +293,7 @@ class _Memory:
     def __init__(self, program: Program) -> None:
         self.peak = 0
         self._root: dict[str, str] = {}
+        self._becomes = {step.source for step in program.steps if isinstance(step, Borders) and step.exchange.adds}
         for step in program.steps:
             for name, root in _roots(step, program):
                 self._root[name] = self._of(root)
@@ -303,12 +309,14 @@ class _Memory:
 
     def _of(self, name: str) -> str:
         """Return the buffer whose memory a buffer is."""
-        return self._root.get(name, name)
+        while name in self._root:
+            name = self._root[name]
+        return name
 
     def write(self, name: str, size: int) -> None:
-        """Count an array as it comes."""
-        if name not in self._root:
-            self._stored[name] = size
+        """Count an array as it comes; what is made with borders takes the memory of the result that it becomes."""
+        if name not in self._root or name in self._becomes:
+            self._stored[self._of(name)] = size
 
     def begin(self) -> None:
         """Count what is stored before the first step."""
@@ -327,7 +335,9 @@ class _Memory:
 
 def _roots(step: Step, program: Program) -> Iterator[tuple[str, str]]:
     """Yield the buffers that have no memory of their own, with the one whose memory they are or keep alive."""
-    if isinstance(step, Transfer):
+    if isinstance(step, Borders) and step.exchange.adds:
+        yield step.source, step.target
+    elif not isinstance(step, LocalOp):
         if program.buffers[step.target].transient:
             yield step.target, step.source
     elif rule_for(step.op).view:
@@ -338,7 +348,7 @@ def _roots(step: Step, program: Program) -> Iterator[tuple[str, str]]:
 
 def read_by(step: Step) -> Iterator[str]:
     """Yield the buffers that a step reads, operand by operand."""
-    if isinstance(step, Transfer):
+    if not isinstance(step, LocalOp):
         yield step.source
     else:
         for names in step.operands:
@@ -347,4 +357,4 @@ def read_by(step: Step) -> Iterator[str]:
 
 def written_by(step: Step) -> tuple[str, ...]:
     """Return the buffers that a step writes."""
-    return (step.target,) if isinstance(step, Transfer) else step.results
+    return step.results if isinstance(step, LocalOp) else (step.target,)

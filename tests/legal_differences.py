@@ -19,8 +19,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "forward ours: S? -> Pall": "the table tries max, min, sum and avg, not the kind of truth values",
         "forward theirs: S? -> R": "the table's truth values are so many that all of them are never true, on no device",
     },
-    "conv2d": {"forward ours: S? R - -> S?": _HALO},
-    "conv2d_transpose": {"forward ours: S? R - -> S?": _HALO},
+    "conv2d": {"forward ours: S? R - -> S?": _HALO, "grad ours: S? R S? -> S? Psum": _HALO},
+    "conv2d_transpose": {"forward ours: S? R - -> S?": _HALO, "grad ours: S? R S? -> S? Psum": _HALO},
     "cummin": {"grad ours: S? S? -> Psum": _PLACES},
     "einsum": {"grad theirs: Psum Psum -> Psum": _SHAPE},
     "expand_as": {"forward theirs: * Psum -> *": _SHAPE},
@@ -47,6 +47,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
     },
     "min": {"grad ours: S? R R -> S?": _RECOMPUTED},
     "one_hot": {"forward ours: R -> S2": _LOOKUP},
+    "pad": {"* ours: S1 -> S1": _HALO},
     "prod": {
         "forward theirs: S? -> R": _UNDERFLOW,
         "forward theirs: Psum -> R": _UNDERFLOW,

@@ -119,7 +119,7 @@ def _each(time: Callable[[int], int], values: NDArray[np.int64]) -> NDArray[np.i
 def _computing(node: Node, bound: BoundRule, dtypes: Mapping[str, str], mesh: Mesh) -> Callable[[int], int]:
     """Return the time to compute as a function of the number of devices that share the work."""
     work = rule_for(node.op).flops(bound, node.attrs) * PICOSECONDS
-    peak = mesh.hardware.flops(_computed_in(node, bound, dtypes))
+    peak = mesh.hardware.flops(computed_in(node, bound, dtypes))
     return lambda cuts: -(-work // (peak * cuts))
 
 
@@ -128,25 +128,26 @@ def _moving(mesh: Mesh) -> Callable[[int], int]:
     return lambda moved: -(-moved * PICOSECONDS // mesh.hardware.memory_bandwidth)
 
 
-def _computed_in(node: Node, bound: BoundRule, dtypes: Mapping[str, str]) -> str:
+def computed_in(node: Node, bound: BoundRule, dtypes: Mapping[str, str]) -> str:
     """Return the dtype whose peak counts: what floating operands meet in, else that of the first operand or result."""
     given = [dtypes[slot.name] for slot in bound.operands if slot is not None]
     floating = [dtype for dtype in given if dtype.startswith(("float", "bfloat"))]
     if floating:
         return promote(floating)
-    return given[0] if given else _result_dtypes(node, bound, dtypes)[0]
+    return given[0] if given else result_dtypes(node, bound, dtypes)[0]
 
 
 def _slot_bytes(node: Node, bound: BoundRule, dtypes: Mapping[str, str]) -> Iterator[int]:
     """Yield the bytes of each whole operand and result, 0 for an absent operand."""
     known = [None if slot is None else dtypes[slot.name] for slot in bound.operands]
     for slot, dtype in zip(
-        (*bound.operands, *bound.results), (*known, *_result_dtypes(node, bound, dtypes)), strict=True
+        (*bound.operands, *bound.results), (*known, *result_dtypes(node, bound, dtypes)), strict=True
     ):
         yield 0 if slot is None or dtype is None else math.prod(slot.shape) * ITEMSIZE[dtype]
 
 
-def _result_dtypes(node: Node, bound: BoundRule, dtypes: Mapping[str, str]) -> tuple[str, ...]:
+def result_dtypes(node: Node, bound: BoundRule, dtypes: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the dtypes of the results of an op."""
     slots = (None if slot is None else dtypes[slot.name] for slot in bound.operands)
     by_operand = {
         spec.name: list(islice(slots, len(names))) if isinstance(names, tuple) else next(slots)

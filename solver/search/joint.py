@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ops.bind import BoundRule, Row, composes, one_kind
 from ops.placement import Layout, Partial, Placement
 from solver.cost.compute import compute_times
+from solver.cost.kernel_steps import kernel_times
 from solver.deadline import OutOfTimeError, keep_time
 from solver.graph import Node
 from solver.problem import Problem
@@ -33,7 +34,7 @@ class JointRows:
     results : tuple of int32 arrays
         The same for made layouts.
     time : int64 array
-        Compute time of each choice in picoseconds.
+        Of each choice in picoseconds: to compute, and to send what the kernel sends itself.
     """
 
     rows: NDArray[np.int64]
@@ -83,7 +84,8 @@ class JointTable:
             self._column(tensor, [row.results[slot] for row in bound.rows], choices)
             for slot, tensor in enumerate(node.results)
         )
-        return JointRows(choices, operands, results, compute_times(node, bound, choices, dtypes, problem.mesh))
+        asked = node, bound, choices, dtypes, problem.mesh
+        return JointRows(choices, operands, results, compute_times(*asked) + kernel_times(*asked))
 
     def _column(self, tensor: str, placed: list[Placement | None], choices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the layout of one tensor in each choice; equal combinations of placements are looked up once."""
