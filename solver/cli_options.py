@@ -73,6 +73,13 @@ def read_untie(context: click.Context, option: click.Parameter, texts: Sequence[
     return (untie(*texts),) if texts else ()
 
 
+def read_capabilities(context: click.Context, option: click.Parameter, names: Sequence[str]) -> frozenset[str]:
+    """Add what a person grants to what every runtime can do."""
+    from solver.problem import DEFAULT_CAPABILITIES
+
+    return DEFAULT_CAPABILITIES | set(names)
+
+
 def read_number(context: click.Context, option: click.Parameter, number: float) -> float:
     """Refuse what no search can be given: less than nothing, no number, no end."""
     if not 0 <= number < math.inf:
@@ -177,6 +184,14 @@ MODEL_OPTIONS = (
         type=float,
         metavar="NORM",
         help="Scale all gradients to this common norm, where it is larger, before the update.",
+    ),
+    click.option(
+        "--capability",
+        "capabilities",
+        multiple=True,
+        callback=read_capabilities,
+        metavar="NAME",
+        help="What the runtime can do beside masked_lookup: halo_exchange, parallel_softmax, ...; any number of times.",
     ),
     click.option("--gap", default=0.0, callback=read_gap, show_default=True, help="Stop at this gap: 0.01 is 1%."),
     click.option("--timeout", default=60.0, callback=read_number, show_default=True, help="Seconds to search."),

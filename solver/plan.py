@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ops.placement import DimsMapping, Layout, Placement, to_dims_mapping
 from solver.choice import Choice, Evaluation, Reshard
+from solver.cost.kernel_steps import KernelStep
 from solver.cost.memory import Memory
 from solver.explanation import Explanation
 from solver.graph import Use
@@ -189,6 +190,11 @@ class Plan:
         from solver.why import why_not
 
         return why_not(self, tensor, wish, timeout)
+
+    @property
+    def kernels(self) -> Mapping[str, tuple[KernelStep, ...]]:
+        """What kernels send themselves: op -> its all_reduces and exchanges of borders, in order."""
+        return self.evaluation.kernels
 
     # --------------------------------------------------------------------------------------------------- what it runs
 

@@ -45,6 +45,7 @@ def plan_text(plan: Plan, *, whole: bool = False) -> str:
     if plan.choice is not None:
         most = sys.maxsize if whole else MOST_ROWS
         lines += [totals(plan), stored(plan, most), tied(plan), rendered(_op_table(plan, most)), _reshards(plan, most)]
+        lines.append(_kernels(plan, most))
         lines += remarks(plan, sys.maxsize) if whole else remarks(plan)
     return "\n".join(line for line in lines if line)
 
@@ -72,6 +73,9 @@ def totals(plan: Plan) -> str:
     for reshard in plan.reshards:
         for move in reshard.moves:
             sent[move.kind] += move.bytes
+    for steps in plan.kernels.values():
+        for step in steps:
+            sent[step.kind] += step.bytes
     kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent.most_common() if count)
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
     spent = f"{duration(compute)} compute + {duration(found.total - compute)}"
@@ -159,6 +163,31 @@ def _reshards(plan: Plan, most: int) -> str:
         )  # fmt: skip
     if len(dear) > most:
         shown.caption = f"the {most} dearest reshards, of {len(dear)}"
+    return rendered(shown)
+
+
+def _kernels(plan: Plan, most: int) -> str:
+    """Return what kernels send themselves, an op a row."""
+    sending = {node: steps for node, steps in plan.kernels.items() if any(step.time for step in steps)}
+    if not sending:
+        return ""
+    shown = Table("kernel", "kind", "sends", "sent", "time", box=box.SIMPLE_HEAD)
+    for column in shown.columns[-2:]:
+        column.justify = "right"
+    for node in sorted(sending, key=lambda node: -sum(step.time for step in sending[node]))[:most]:
+        steps = sending[node]
+        axes = [",".join(plan.problem.mesh.axes[axis] for axis in step.axes) for step in steps]
+        called = Counter(
+            f"{step.kind}[{named}]" + f" of {step.tensor}" * bool(step.tensor)
+            for step, named in zip(steps, axes, strict=True)
+        )
+        shown.add_row(
+            Text(printable(node)), plan.problem.graph.nodes[node].op,
+            Text(", ".join(name if count == 1 else f"{count} {name}" for name, count in called.items())),
+            size(sum(step.bytes for step in steps)), duration(sum(step.time for step in steps)),
+        )  # fmt: skip
+    if len(sending) > most:
+        shown.caption = f"the {most} kernels that send longest, of {len(sending)}"
     return rendered(shown)
 
 
