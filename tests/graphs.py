@@ -16,6 +16,7 @@ from solver.graph import Graph, Tensor
 from solver.graph_ties import STORED
 from solver.mesh import Mesh
 from solver.parts import refine
+from solver.problem import CAPABILITIES
 
 # Links so slow and so quick that now latency decides, now bandwidth, now computing. No number divides another.
 HARDWARE: dict[str, dict[str, Any]] = {
@@ -340,6 +341,46 @@ class _Growing:
         ids = self.graph.input(f"ids{len(self.graph.tensors)}", (self.draw(st.sampled_from(SIZES)),), dtype="int64")
         return self.graph.op("embedding", ids, self.alike((4, 4)))
 
+    def windowed(self, x: Tensor) -> Any:
+        """Slide windows that overlap, or reach into padding, over the last dim."""
+        if len(x.shape) != 3 or x.shape[-1] < 2:
+            return None
+        op = self.draw(st.sampled_from(["conv1d", "max_pool1d", "avg_pool1d", "conv1d_transpose"]))
+        how = {"stride": self.draw(st.sampled_from([1, 1, 2])), "padding": self.draw(st.sampled_from([1, [0, 1]]))}
+        if "pool" in op:
+            return self.graph.op(op, x, kernel_size=self.draw(st.sampled_from([2, 3])), **how)
+        width, made = self.draw(st.sampled_from([2, 3])), self.draw(st.sampled_from([1, 2, 4]))
+        channels = x.shape[1]
+        if channels * made > LARGEST // 4 or prod(x.shape) * made * 2 > LARGEST * channels:
+            return None
+        return self.graph.op(
+            op, x, self.alike((made, channels, width) if op == "conv1d" else (channels, made, width)), **how
+        )
+
+    def moved(self, x: Tensor) -> Any:
+        """Roll one dim or all, or pad one: what lies on the other side of a cut comes across."""
+        if not x.shape:
+            return None
+        axis = self.draw(st.integers(0, len(x.shape) - 1))
+        how = self.draw(st.sampled_from(["roll", "flat", "pad"]))
+        if how == "roll":
+            return self.graph.op("roll", x, shifts=self.draw(st.sampled_from([1, -2])), axis=axis)
+        if how == "flat":
+            return self.graph.op("roll", x, shifts=self.draw(st.sampled_from([1, 3])))
+        if 2 * prod(x.shape) > LARGEST or len(x.shape) < 2:
+            return None
+        return self.graph.op("pad", x, pad=[width for dim in range(len(x.shape)) for width in (1, dim == axis)])
+
+    def loss(self, x: Tensor) -> Any:
+        """A kernel that reduces inside: over classes, or over all that there is."""
+        if len(x.shape) != 2:
+            return None
+        name = f"label{len(self.graph.tensors)}"
+        if self.draw(st.booleans()):
+            label = self.graph.input(name, (x.shape[0], 1), dtype="int64")
+            return self.graph.op("c_softmax_with_cross_entropy", x, label)
+        return self.graph.op("nll_loss", x, self.graph.input(name, x.shape[:1], dtype="int64"))
+
 
 GROWTH: dict[Callable[[_Growing, Tensor], Any], tuple[str, ...]] = {
     _Growing.unary: (),
@@ -353,6 +394,9 @@ GROWTH: dict[Callable[[_Growing, Tensor], Any], tuple[str, ...]] = {
     _Growing.updated: (),
     _Growing.split: ("split",),
     _Growing.embedding: ("embedding",),
+    _Growing.windowed: ("conv1d",),
+    _Growing.moved: ("roll", "pad"),
+    _Growing.loss: ("nll_loss",),
 }
 
 
@@ -389,7 +433,7 @@ def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3, tied: bool = F
         mesh,
         draw(pins(graph, mesh)),
         draw(st.sampled_from(["any"] * 6 + ["none", "frozen"])),
-        draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"})])),
+        draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"}), CAPABILITIES, CAPABILITIES])),
     )
 
 

@@ -58,11 +58,11 @@ WISHES = [
     ({"communication": ["any"]}, "communication=['any']: choose from"),
     (
         {"capabilities": "masked_lookup"},
-        "capabilities='masked_lookup' is not a set of names: choose from masked_lookup",
+        "capabilities='masked_lookup' is not a set of names: choose from halo_exchange, masked_lookup, ",
     ),
     ({"capabilities": None}, "capabilities=None is not a set of names"),
     ({"capabilities": [1]}, "capabilities=[1] is not a set of names"),
-    ({"capabilities": {"flight"}}, "capability 'flight' is unknown: choose from masked_lookup"),
+    ({"capabilities": {"flight"}}, "capability 'flight' is unknown: choose from halo_exchange, masked_lookup"),
     ({"timeout": -1}, "timeout=-1: give seconds, a number from 0 up"),
     ({"timeout": math.nan}, "timeout=nan: give seconds"),
     ({"timeout": math.inf}, "timeout=inf: give seconds"),
