@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -239,9 +239,13 @@ MOST_CHOICES = 20_000
 class _Growing:
     """A graph that grows op by op, as Hypothesis draws."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, kinds: Sequence[Growth] | None = None) -> None:
         self.draw = draw
         self.graph = Graph("random")
+        self.kinds = [kind for kind, needs in GROWTH.items() if set(needs) <= set(names())] if kinds is None else kinds
+        if kinds is not None:
+            self.pool = [self.graph.input("x", draw(st.sampled_from(KERNEL_SHAPES)))]
+            return
         rank = draw(st.integers(0, 3), label="rank")
         shape = draw(
             st.lists(st.sampled_from(SIZES), min_size=rank, max_size=rank).filter(lambda s: prod(s) <= LARGEST)
@@ -269,8 +273,7 @@ class _Growing:
 
     def grow(self) -> None:
         """Add one op."""
-        kinds = [kind for kind, needs in GROWTH.items() if set(needs) <= set(names())]
-        kind = self.draw(st.sampled_from(kinds))
+        kind = self.draw(st.sampled_from(self.kinds))
         made = kind(self, self.pick())
         self.pool += made if isinstance(made, tuple) else [] if made is None else [made]
 
@@ -382,7 +385,8 @@ class _Growing:
         return self.graph.op("nll_loss", x, self.graph.input(name, x.shape[:1], dtype="int64"))
 
 
-GROWTH: dict[Callable[[_Growing, Tensor], Any], tuple[str, ...]] = {
+Growth: TypeAlias = Callable[[_Growing, Tensor], Any]
+GROWTH: dict[Growth, tuple[str, ...]] = {
     _Growing.unary: (),
     _Growing.binary: (),
     _Growing.matmul: (),
@@ -400,15 +404,29 @@ GROWTH: dict[Callable[[_Growing, Tensor], Any], tuple[str, ...]] = {
 }
 
 
+COMMUNICATING: tuple[Growth, ...] = (
+    *(_Growing.windowed,) * 3,
+    *(_Growing.moved,) * 2,
+    *(_Growing.loss,) * 2,
+    _Growing.unary,
+    _Growing.binary,
+)
+"""What grows a graph of ops whose kernels communicate."""
+KERNEL_SHAPES = [(1, 2, 8), (2, 2, 4), (2, 1, 6), (1, 1, 12), (4, 4), (6, 4), (8, 2)]
+
+
 @st.composite
-def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3, tied: bool = False) -> Case:
+def random_graphs(
+    draw: Any, max_ops: int = 6, max_axes: int = 3, tied: bool = False, kinds: Sequence[Growth] | None = None
+) -> Case:
     """Draw a small graph with fan-out, diamonds, repeated operands, reshapes, a mesh of 1 to 3 axes, and pins.
 
     The more mesh axes, the fewer ops, so that every plan can be looked at. Some have ties and gradients; with `tied`
-    nearly all do, and what is made anew leaves in the end.
+    nearly all do, and what is made anew leaves in the end. With `kinds` it grows of these alone, and every capability
+    is granted.
     """
     axes = draw(st.integers(1, max_axes), label="mesh axes")
-    growing = _Growing(draw)
+    growing = _Growing(draw, kinds)
     most = min(max_ops, {1: 6, 2: 5, 3: 3}[axes])
     most -= 2 * tied
     for _ in range(draw(st.sampled_from([*range(1, most + 1), *range(most // 2 + 1, most + 1)]), label="ops")):
@@ -433,7 +451,7 @@ def random_graphs(draw: Any, max_ops: int = 6, max_axes: int = 3, tied: bool = F
         mesh,
         draw(pins(graph, mesh)),
         draw(st.sampled_from(["any"] * 6 + ["none", "frozen"])),
-        draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"}), CAPABILITIES, CAPABILITIES])),
+        CAPABILITIES if kinds else draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"}), CAPABILITIES])),
     )
 
 
