@@ -392,16 +392,10 @@ def composes(bound: BoundRule, rows: Sequence[Row], sizes: Sequence[int]) -> boo
         for start, end in zip(starts, [*starts[1:], len(parts)], strict=True):
             if math.prod(parts[start:end]) % group[start]:
                 return False
-        if bound.factors[factor].kind == "halo" and not _divides_windows(bound, factor, math.prod(group.values())):
+        if bound.most_blocks(bound.factors[factor]) % math.prod(group.values()):
             return False
     placed = [row.operands + row.results for row in rows]
     return all(one_kind(column) for column in zip(*placed, strict=True))
-
-
-def _divides_windows(bound: BoundRule, factor: str, size: int) -> bool:
-    """Tell whether each tensor divides along a halo factor, whose sizes differ between tensors."""
-    held = [(slot, slot.dim_of(factor)) for slot in (*bound.operands, *bound.results) if slot is not None]
-    return all(dim is None or slot.shape[dim] % size == 0 for slot, dim in held)
 
 
 def one_kind(placements: Sequence[Placement | None]) -> bool:

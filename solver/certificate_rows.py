@@ -116,17 +116,22 @@ def joint_rows(bound: BoundRule, sizes: Sequence[int], allowed: Sequence[int]) -
 
 
 def _divide(counts: Ints, pieces: Sequence[tuple[str, int]], bound: BoundRule) -> Bools:
-    """Tell where each group of mesh axes divides its span: from its part to the next part that is cut."""
+    """Tell where each group of mesh axes divides its span: from its part to the next part that is cut.
+
+    Along a halo factor all its mesh axes must divide each tensor.
+    """
     good = np.ones(len(counts), np.bool_)
     for factor in {factor for factor, _ in pieces}:
         parts = bound.factors[factor].parts
-        span = np.ones(len(counts), np.int64)
+        span, blocks = np.ones(len(counts), np.int64), np.ones(len(counts), np.int64)
         for part in reversed(range(len(parts))):
             span *= parts[part]
             if (factor, part) in pieces:
                 count = counts[:, pieces.index((factor, part))]
                 good &= span % count == 0
                 span[count > 1] = 1
+                blocks *= count
+        good &= bound.most_blocks(bound.factors[factor]) % blocks == 0
     return good
 
 
