@@ -229,9 +229,8 @@ class _Lowering:
         for slot, applied in _by_slot(planned, adds=True):
             after += self._scatter(node, results[slot], applied)
             results[slot] = after[-len(applied)].source
-        reduces = tuple(
-            axis for axis, row in enumerate(rows) if row.cut is not None and bound.factors[row.cut[0]].kind == "synced"
-        )
+        synced = [step.axes[0] for step in plan.kernel(node.name) if not step.tensor]
+        reduces = tuple(dict.fromkeys(synced))  # a kernel hands over one array after the other
         attrs, itemsize = self._attrs(node, bound, rows), ITEMSIZE[computed_in(node, bound, plan.dtypes(node.name))]
         self.steps += [LocalOp(node.name, node.op, operands, tuple(results), attrs, reduces, itemsize), *after]
         for tensor in node.results:

@@ -241,10 +241,7 @@ class _Machine:
         operands = [[self._read(names, rank) for names in step.operands] for rank in range(len(step.attrs))]
         if step.reduces:
             running = [started(kernel, mine, attrs) for mine, attrs in zip(operands, step.attrs, strict=True)]
-            if isinstance(running[0], Generator):
-                made = self._together(running, step)
-            else:  # a backward that is cut where its forward reduces, and does not reduce itself
-                made = [list(flat_results(one)) for one in running]
+            made = self._together(running, step)
         else:
             shared: dict[Any, list[Array]] = {}
             made = []

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 
 from solver import Graph, Mesh, Plan, plan
 from solver.explanation import Repair
+from solver.problem import DEFAULT_CAPABILITIES
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, demanding
 
@@ -27,7 +28,9 @@ def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
             pins[subject] = left
     axes = change.get("mesh") or dict(zip(case.mesh.axes, case.mesh.sizes, strict=True))
     mesh = Mesh(axes, hardware=case.mesh.hardware)
-    return plan(case.graph, mesh, pins=pins, communication=change.get("communication", case.communication))
+    granted = DEFAULT_CAPABILITIES | set(change.get("capabilities", []))
+    communication = change.get("communication", case.communication)
+    return plan(case.graph, mesh, pins=pins, communication=communication, capabilities=granted)
 
 
 @FEW
