@@ -66,3 +66,40 @@ FAULTS: dict[str, dict[str, str]] = {
 RIGHT: dict[str, dict[str, str]] = {
     "reduce_base": {"forward S(?) -> P(product)": "there is no partial product: no collective makes one of it"},
 }
+
+_WEIGHT = "the grad of the filter adds up over the batch, and is told as whole"
+_BATCH_CUT = "the filter and its grad have no dim of the batch, and are cut along with it"
+
+PROGRAM_FAULTS: dict[str, dict[str, str]] = {
+    "logsumexp": FAULTS["logsumexp"],
+    "p_norm": FAULTS["p_norm"],
+    "scatter": FAULTS["scatter"],
+    "scatter_nd_add": {
+        "forward R S(0) S(0) -> P(sum)": _KEPT_X,
+        "forward S(1) S(1) S(1) -> S(1)": "the dim of the index that holds coordinates is cut",
+    },
+    "batch_norm": FAULTS["batch_norm"],
+    "batch_norm_grad": {"grad S(1) * S(1) -> S(1) P(sum) P(sum)": _STATISTICS},
+    "conv2d": {key.replace("*", "forward", 1): why for key, why in FAULTS["conv2d"].items()},
+    "conv2d_grad": {
+        "grad S([23]) S([23]) S([23]) -> S([23]) S([23])": _WINDOW,
+        "grad S(0) S(0) S(0) -> P(sum) P(sum)": _BATCH_CUT,
+        "grad R S(0) S(1) -> P(sum) S(0)": f"{_LAST}; with groups: {_GROUPS}",
+        "grad S(1) S(1) R -> S(1) S(1)": f"{_LAST}; with groups the channels of x and of the filter are not the same",
+    },
+    "depthwise_conv2d": FAULTS["depthwise_conv2d"],
+    "depthwise_conv2d_grad": {
+        "grad S(0) R S(0) -> S(0) R": _WEIGHT,
+        "grad S([23]) S([23]) S([23]) -> S([23]) S([23])": _WINDOW,
+        "grad R S(0) S(1) -> R S(0)": _GROUPS,
+        "grad S(0) S(0) S(0) -> R R": _BATCH_CUT,
+    },
+    "conv2d_transpose": {"forward S(?) S([23]) - -> S(?)": _WINDOW},
+    "conv2d_transpose_grad": {"grad S([23]) S([23]) S([23]) -> S([23]) S([23])": _WINDOW},
+    "conv3d": {"forward S(?) S([234]) - -> S(?)": _WINDOW},
+    "conv3d_grad": {
+        "grad S([234]) S([234]) S([234]) -> S([234]) S([234])": _WINDOW,
+        "grad S(0) S(0) S(0) -> P(sum) P(sum)": _BATCH_CUT,
+    },
+}
+"""What ops of programs say, by our op: the same rules as they are called there, and those of grads."""

@@ -76,7 +76,64 @@ def placements_of(attr: Any, axes: int) -> tuple[Placement, ...]:
     return tuple(found)
 
 
-class Question:
+class Judge:
+    """An op of ours with numbers, which an answer is held against.
+
+    Parameters
+    ----------
+    on : Subject
+    """
+
+    def __init__(self, on: Subject) -> None:
+        self.on = on
+        self.bound = on.bound
+
+    def is_ours(self, answer: Answer) -> bool:
+        """Tell whether an answer is a row of ours on every mesh axis, and the rows go together."""
+        axes = len(next(p for p in answer.operands + answer.results if p is not None))
+        chosen = []
+        for axis in range(axes):
+            rows = [
+                row
+                for row in self.bound.rows
+                if _fits(row.operands, answer.operands, axis) and _fits(row.results, answer.results, axis)
+            ]
+            if not rows:
+                return False
+            chosen.append(rows)
+        return any(composes(self.bound, rows, [2] * axes) for rows in itertools.product(*chosen))
+
+    def fault(self, answer: Answer) -> str | None:
+        """Run the op with operands and results placed so; what is wrong with it, or None.
+
+        What the answer does not speak of is whole.
+        """
+        axes = len(next(p for p in answer.operands + answer.results if p is not None))
+        sizes = (2,) * axes
+        taken = [
+            (Replicate(),) * axes if told is None and slot is not None else told
+            for told, slot in zip(answer.operands, self.bound.operands, strict=True)
+        ]
+        joint = [[None if p is None else p[axis] for p in taken] for axis in range(axes)]
+        cut = [implied_cuts(self.bound, row) for row in joint]
+        try:
+            local = execute(self.on, self.bound, joint, cut, sizes)
+            for index, (slot, whole) in enumerate(zip(self.bound.results, self.on.whole, strict=True)):
+                layout = answer.results[index]
+                if layout is None:
+                    continue
+                mine = {c: made[index] for c, made in local.items()}
+                if isinstance(layout[0], Product) and axes == 1:
+                    first, second = mine.values()
+                    mine, layout = dict.fromkeys(mine, first * second), (Replicate(),)
+                if wrong := agree(assemble(mine, layout, parts_of(slot, self.bound), sizes, whole), whole):
+                    return f"{slot.name} {wrong}"
+        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+class Question(Judge):
     """One ask, bound to our op.
 
     Parameters
@@ -87,10 +144,9 @@ class Question:
     """
 
     def __init__(self, name: str, ask: Ask) -> None:
+        super().__init__(subject(ask.case))
         self.ask = ask
         self.rule = core.get_phi_spmd_rule(name)
-        self.on: Subject = subject(ask.case)
-        self.bound = self.on.bound
         present = [spec.name for spec in self.on.op.operands if self.on.shapes.get(spec.name) is not None]
         self.tensors = ask.tensors.split() or present
         results = [spec.name for spec in self.on.op.results]
@@ -165,43 +221,6 @@ class Question:
                 for i, one in zip(_of(name, known), told if isinstance(told, list) else [told], strict=False):
                     into[i] = placements_of(one, axes)
         return Answer(tuple(operands), tuple(results))
-
-    def is_ours(self, answer: Answer) -> bool:
-        """Tell whether an answer is a row of ours on every mesh axis, and the rows go together."""
-        axes = len(next(p for p in answer.operands + answer.results if p is not None))
-        chosen = []
-        for axis in range(axes):
-            rows = [
-                row
-                for row in self.bound.rows
-                if _fits(row.operands, answer.operands, axis) and _fits(row.results, answer.results, axis)
-            ]
-            if not rows:
-                return False
-            chosen.append(rows)
-        return any(composes(self.bound, rows, [2] * axes) for rows in itertools.product(*chosen))
-
-    def fault(self, answer: Answer) -> str | None:
-        """Run the op with operands and results placed so; what is wrong with it, or None."""
-        axes = len(next(p for p in answer.operands + answer.results if p is not None))
-        sizes = (2,) * axes
-        joint = [[None if p is None else p[axis] for p in answer.operands] for axis in range(axes)]
-        cut = [implied_cuts(self.bound, row) for row in joint]
-        try:
-            local = execute(self.on, self.bound, joint, cut, sizes)
-            for index, (slot, whole) in enumerate(zip(self.bound.results, self.on.whole, strict=True)):
-                layout = answer.results[index]
-                if layout is None:
-                    continue
-                mine = {c: made[index] for c, made in local.items()}
-                if isinstance(layout[0], Product) and axes == 1:
-                    first, second = mine.values()
-                    mine, layout = dict.fromkeys(mine, first * second), (Replicate(),)
-                if wrong := agree(assemble(mine, layout, parts_of(slot, self.bound), sizes, whole), whole):
-                    return f"{slot.name} {wrong}"
-        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
-            return f"{type(error).__name__}: {error}"
-        return None
 
 
 def cuts(shape: Sequence[int], axes: int) -> Iterator[tuple[Placement, ...]]:

@@ -71,7 +71,7 @@ DIRECT: dict[str, Choice] = {
     "tanh_shrink": Direct("tanhshrink"),
     "logsigmoid": Direct("log_sigmoid"),
     "hardtanh": Direct("hardtanh", attrs={"min": "t_min", "max": "t_max"}),
-    "mish": Direct("mish", needs={"lambda": 1.0}),
+    "mish": Direct("mish", drop="lambda"),  # from where on softplus is the identity, to rounding
     "round": Direct("round", needs={"decimals": 0}),
     "trunc": Direct("trunc", operands={"x": "input"}),
     "prelu": Direct("prelu", operands={"weight": "alpha"}, drop="mode"),

@@ -82,6 +82,8 @@ class Site:
         wanted = self.kind.removesuffix("_grad")
         for source in self.inputs.values():
             made_by = source.get_defining_op()
+            if made_by is not None and made_by.name() == "builtin.combine":
+                continue
             near = [made_by, *source.all_used_ops()] if made_by is not None else source.all_used_ops()
             for op in near:
                 if kind_of(op) != wanted or not op.name().startswith("pd_op."):
@@ -98,7 +100,7 @@ class Site:
         grads = [name for name in self.inputs if name.removesuffix("_grad") in site.results and name not in theirs]
         return (
             bool(shared)
-            and all(theirs[name].is_same(self.inputs[name]) for name in shared)
+            and all(_same(theirs[name], self.inputs[name]) for name in shared)
             and all(theirs[name.removesuffix("_grad")].shape == self.inputs[name].shape for name in grads)
             and all(site.attrs[name] == self.attrs[name] for name in self.attrs if name in site.attrs.keys() - SILENT)
         )
@@ -278,6 +280,17 @@ class Site:
             for value, array in zip(made.values(), stop.value, strict=True):
                 value.role, value.data = "known", np.asarray(array)
         self.reading.folded[self.kind] = self.reading.folded.get(self.kind, 0) + 1
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two values of a program are one, or lists of the same."""
+    if one.is_same(other):
+        return True
+    makers = one.get_defining_op(), other.get_defining_op()
+    if not all(maker is not None and maker.name() == "builtin.combine" for maker in makers):
+        return False
+    parts = [maker.operands_source() for maker in makers]
+    return len(parts[0]) == len(parts[1]) and all(a.is_same(b) for a, b in zip(*parts, strict=True))
 
 
 def known(data: Any, dtype: str) -> Value:
