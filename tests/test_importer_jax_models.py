@@ -1,0 +1,74 @@
+# ruff: noqa: E402
+"""Whole training steps in JAX: loss and every gradient agree, and their plans hold, are run and checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'shardproof[jax]'")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)
+from ops import Shard
+from solver import Graph, Mesh, Plan, from_jax, plan
+from tests.jax_models import MIXED, MODELS, Model, mixed
+from tests.jax_runs import compare, run, sources
+
+MESHES = [Mesh({"dp": 2, "tp": 2}, hardware="h100"), Mesh({"dp": 2, "tp": 2, "sp": 2}, hardware="h100")]
+
+
+def brought_in(model: Model) -> Graph:
+    return from_jax(model.fn, *model.args, **model.declared)
+
+
+def planned(graph: Graph, mesh: Mesh, batch: tuple[str, ...]) -> Plan:
+    return plan(graph, mesh, pins={name: {"dp": Shard(0)} for name in batch}, timeout=60)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_every_gradient_agree(name: str) -> None:
+    model = MODELS[name]
+    kept = set(range(4)) - set(model.declared.get("internal", ()))
+
+    def visible(*args: object) -> list[object]:
+        made = model.fn(*args)
+        return [part for at, part in enumerate(made) if at in kept]
+
+    compare(brought_in(model), visible, model.args, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_plan_is_checked_and_run(name: str, mesh: Mesh) -> None:
+    model = MODELS[name]
+    graph = brought_in(model)
+    found = planned(graph, mesh, model.batch)
+    assert found.status in ("optimal", "feasible")
+    assert found.gap < 0.005
+    assert found.check().ok, found.check().findings
+    done = found.simulate(values=sources(graph, model.args))
+    assert done.ok, done.findings
+
+
+def test_mixed_precision_keeps_its_dtypes_and_computes_the_same() -> None:
+    graph = from_jax(jax.value_and_grad(mixed("bfloat16")), *MIXED, parameters=0, gradients={1: 0})
+    dtypes = {graph.tensors[name].dtype for node in graph.nodes.values() if node.op == "matmul" for name in node.results}
+    assert dtypes == {"bfloat16"}
+    assert {graph.tensors[name].dtype for name in graph.outputs} == {"float32"}
+    double = jax.tree.map(lambda a: np.asarray(a, np.float64), MIXED)
+    wanted = jax.tree.leaves(jax.value_and_grad(mixed("float64"))(*double))
+    for mine, theirs in zip(run(graph, MIXED).values(), wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    found = planned(graph, MESHES[0], ("x", "y"))
+    assert found.check().ok
+    assert found.simulate().ok
+
+
+def test_gradients_of_a_cut_batch_are_partial_and_reduced_once() -> None:
+    model = MODELS["mlp"]
+    graph = brought_in(model)
+    found = plan(graph, Mesh({"dp": 2}, hardware="h100"), pins={name: {"dp": Shard(0)} for name in model.batch})
+    reduced = [reshard for reshard in found.reshards if graph.gradients.get(reshard.tensor) is not None]
+    partial = [name for name in graph.gradients if found.partial(name) or found.made(name)]
+    assert partial
+    assert len({reshard.tensor for reshard in reduced}) == len(reduced)
