@@ -109,7 +109,7 @@ VIEWS = [
     Case("reshape", lambda x: x.reshape(8, 3), (X,)),
     Case("reshape_order", lambda x: lax.reshape(x, (24,), (1, 0)), (X,)),
     Case("transpose", lambda x: x.transpose(2, 0, 1), (floats(2, 3, 4),), "transpose"),
-    Case("squeeze", lambda x: lax.squeeze(x, (0, 2)), (floats(1, 3, 1),), "squeeze"),
+    Case("squeeze", lambda x: lax.squeeze(x, (0, 2)), (floats(1, 3, 1),), "reshape"),
     Case("expand_dims", lambda x: x[:, None], (X,)),
     Case("broadcast", lambda x: jnp.broadcast_to(x[:, None], (4, 3, 6)), (X,), "expand"),
     Case("broadcast_dims", lambda x: lax.broadcast_in_dim(x, (6, 2, 4), (2,)), (floats(4),), "expand"),

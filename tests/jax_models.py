@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ def _drawn(*shape: int, seed: int = 0, scale: float = 0.3) -> Any:
     return np.random.default_rng([seed, *shape]).standard_normal(shape) * scale
 
 
-# ---------------------------------------------------------------------------------------------------------- the tiny GPT
+# --------------------------------------------------------------------------------------------------------- the tiny GPT
 
 
 def gpt_loss(w: Mapping[str, Any], ids: Any, labels: Any, sizes: Sizes = SIZES) -> Any:
@@ -111,7 +112,7 @@ def _mlp(params: Any, x: Any, y: Any) -> Any:
     return jnp.mean((x - y) ** 2)
 
 
-_MLP = [{"w": _drawn(16, 32), "b": _drawn(32)}, {"w": _drawn(32, 32), "b": _drawn(32)}, {"w": _drawn(32, 4), "b": _drawn(4)}]
+_MLP = [{"w": _drawn(inner, outer), "b": _drawn(outer)} for inner, outer in ((16, 32), (32, 32), (32, 4))]
 
 
 def _scanned(params: Any, x: Any) -> Any:
@@ -128,8 +129,8 @@ def _scanned(params: Any, x: Any) -> Any:
 
 
 _SCANNED = {
-    "qkv": _drawn(3, 16, 3, 4, 4), "out": _drawn(3, 4, 4, 16), "gate": _drawn(3, 16, 16), "up": _drawn(3, 16, 16),
-    "down": _drawn(3, 16, 16),
+    "qkv": _drawn(2, 16, 3, 4, 4), "out": _drawn(2, 4, 4, 16), "gate": _drawn(2, 16, 16), "up": _drawn(2, 16, 16),
+    "down": _drawn(2, 16, 16),
 }  # fmt: skip
 
 
@@ -176,6 +177,7 @@ def mixed(dtype: str) -> Callable[..., Any]:
 
 
 _MIXED = [np.asarray(_drawn(16, 16, seed=at), np.float32) for at in range(2)]
+ONE = Sizes(layers=1)
 _IDS = tiny_gpt.tokens()
 _GRADS = {"parameters": 0, "gradients": {1: 0}}
 
@@ -185,6 +187,8 @@ MODELS = {
                       {**ADAM, "names": ("params", "state", "x", "y")}),
     "gpt": Model(jax.value_and_grad(gpt_loss), (tiny_gpt.weights(dtype="float64"), *_IDS), ("ids", "labels"),
                  {**_GRADS, "names": ("", "ids", "labels")}),
+    "gpt_one_layer": Model(jax.value_and_grad(partial(gpt_loss, sizes=ONE)),
+                           (tiny_gpt.weights(ONE, "float64"), *_IDS), ("ids", "labels"), _GRADS),
     "gpt_sgd": Model(gpt_sgd, (tiny_gpt.weights(dtype="float64"), *_IDS), ("ids", "labels"),
                      {"parameters": 0, "updates": {0: 0}, "gradients": {2: 0}, "internal": (2,)}),
     "scanned": Model(jax.value_and_grad(_scanned), (_SCANNED, _drawn(4, 8, 16)), ("x",), _GRADS),

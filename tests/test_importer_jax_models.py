@@ -9,12 +9,18 @@ import pytest
 jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'shardproof[jax]'")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)
-from ops import Shard
+from ops import Partial, Shard, rule_for
 from solver import Graph, Mesh, Plan, from_jax, plan
 from tests.jax_models import MIXED, MODELS, Model, mixed
 from tests.jax_runs import compare, run, sources
 
-MESHES = [Mesh({"dp": 2, "tp": 2}, hardware="h100"), Mesh({"dp": 2, "tp": 2, "sp": 2}, hardware="h100")]
+SQUARE = Mesh({"dp": 2, "tp": 2}, hardware="h100")
+CUBE = Mesh({"dp": 2, "tp": 2, "sp": 2}, hardware="h100")
+PLANS = [
+    *((name, SQUARE) for name in MODELS),
+    *((name, CUBE) for name in ("mlp", "gpt_one_layer", "scanned", "vmapped")),
+]
+GAP = 0.005
 
 
 def brought_in(model: Model) -> Graph:
@@ -22,7 +28,7 @@ def brought_in(model: Model) -> Graph:
 
 
 def planned(graph: Graph, mesh: Mesh, batch: tuple[str, ...]) -> Plan:
-    return plan(graph, mesh, pins={name: {"dp": Shard(0)} for name in batch}, timeout=60)
+    return plan(graph, mesh, pins={name: {"dp": Shard(0)} for name in batch}, timeout=60, gap=GAP)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -37,14 +43,14 @@ def test_loss_and_every_gradient_agree(name: str) -> None:
     compare(brought_in(model), visible, model.args, tolerance=1e-9)
 
 
-@pytest.mark.parametrize("mesh", MESHES, ids=str)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "mesh"), PLANS, ids=lambda value: str(value))
 def test_a_plan_is_checked_and_run(name: str, mesh: Mesh) -> None:
     model = MODELS[name]
     graph = brought_in(model)
     found = planned(graph, mesh, model.batch)
     assert found.status in ("optimal", "feasible")
-    assert found.gap < 0.005
+    assert found.gap is not None
+    assert found.gap <= GAP
     assert found.check().ok, found.check().findings
     done = found.simulate(values=sources(graph, model.args))
     assert done.ok, done.findings
@@ -52,23 +58,32 @@ def test_a_plan_is_checked_and_run(name: str, mesh: Mesh) -> None:
 
 def test_mixed_precision_keeps_its_dtypes_and_computes_the_same() -> None:
     graph = from_jax(jax.value_and_grad(mixed("bfloat16")), *MIXED, parameters=0, gradients={1: 0})
-    dtypes = {graph.tensors[name].dtype for node in graph.nodes.values() if node.op == "matmul" for name in node.results}
+    dtypes = {
+        graph.tensors[name].dtype for node in graph.nodes.values() if node.op == "matmul" for name in node.results
+    }
     assert dtypes == {"bfloat16"}
     assert {graph.tensors[name].dtype for name in graph.outputs} == {"float32"}
     double = jax.tree.map(lambda a: np.asarray(a, np.float64), MIXED)
     wanted = jax.tree.leaves(jax.value_and_grad(mixed("float64"))(*double))
     for mine, theirs in zip(run(graph, MIXED).values(), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
-    found = planned(graph, MESHES[0], ("x", "y"))
+    found = planned(graph, SQUARE, ("x", "y"))
     assert found.check().ok
     assert found.simulate().ok
 
 
 def test_gradients_of_a_cut_batch_are_partial_and_reduced_once() -> None:
+    def spec(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, "float32")
+
+    layers = [{"w": spec(1024, 1024), "b": spec(1024)} for _ in range(2)]
     model = MODELS["mlp"]
-    graph = brought_in(model)
+    graph = from_jax(model.fn, layers, spec(16384, 1024), spec(16384, 1024), **model.declared)
     found = plan(graph, Mesh({"dp": 2}, hardware="h100"), pins={name: {"dp": Shard(0)} for name in model.batch})
-    reduced = [reshard for reshard in found.reshards if graph.gradients.get(reshard.tensor) is not None]
-    partial = [name for name in graph.gradients if found.partial(name) or found.made(name)]
-    assert partial
-    assert len({reshard.tensor for reshard in reduced}) == len(reduced)
+    reshards = [reshard.tensor for reshard in found.reshards]
+    for name in graph.gradients:
+        chain = [name]
+        while rule_for((node := graph.nodes[graph.tensors[chain[-1]].producer or ""]).op).view:
+            chain.append(str(node.operands[0]))
+        assert found.made(chain[-1])["dp"] == Partial("sum")
+        assert sum(reshards.count(tensor) for tensor in chain) == 1

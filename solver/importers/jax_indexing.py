@@ -108,7 +108,7 @@ def unwrapped(site: Site, index: Value, size: int) -> Value:
     inner = list(step.inputs())
     if step.op == "cast" and "int" in inner[0].dtype:
         return unwrapped(site, inner[0], size)
-    if step.op in ("reshape", "squeeze"):
+    if step.op == "reshape":
         found = unwrapped(site, inner[0], size)
         return index if found is inner[0] else site.reshape(found, index.shape)
     if step.op == "where":

@@ -65,8 +65,8 @@ def _equation(x: Value, y: Value, contracted: Pair, batch: Pair) -> str:
 def _reduce(op: str) -> Translation:
     def translate(site: Site) -> Value:
         x, axis = site.operands[0], sorted(int(dim) for dim in site.params["axes"])
-        if not axis:
-            return x
+        if all(x.shape[dim] == 1 for dim in axis):
+            return site.reshape(x, site.shape)
         return site.cast(site.emit(op, x, axis=axis, keepdim=False), site.dtype)
 
     return translate

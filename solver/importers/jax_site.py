@@ -190,6 +190,8 @@ class Site:
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Return the same elements in another shape."""
         wanted = [int(size) for size in shape]
+        while value.maker is not None and value.maker.op == "reshape":
+            (value,) = value.maker.inputs()
         return value if value.shape == tuple(wanted) else self.emit("reshape", value, shape=wanted)
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:

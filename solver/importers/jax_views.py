@@ -26,14 +26,9 @@ def _broadcast(site: Site) -> Value:
 
 
 def _reshape(site: Site) -> Value:
-    if site.params.get("dimensions") is not None:
+    if site.name == "reshape" and site.params["dimensions"] is not None:
         return site.reshape(site.transpose(site.operands[0], site.params["dimensions"]), site.shape)
     return site.reshape(site.operands[0], site.shape)
-
-
-def _squeeze(site: Site) -> Value:
-    axis = [int(dim) for dim in site.params["dimensions"]]
-    return site.emit("squeeze", site.operands[0], axis=axis) if axis else site.operands[0]
 
 
 def _transpose(site: Site) -> Value:
@@ -140,7 +135,7 @@ def _iota(site: Site) -> Value:
 VIEWS: dict[str, Translation] = {
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
-    "squeeze": _squeeze,
+    "squeeze": _reshape,
     "transpose": _transpose,
     "rev": _rev,
     "slice": _slice,
