@@ -50,6 +50,17 @@ def truth(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], l
     return found
 
 
+def agree(found: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: float = 1e-4) -> None:
+    """Hold arrays against those of torch: a relative error of 1e-4, as torch itself computes parts in float32.
+
+    Some gradients are nothing but rounding, as that of a bias that softmax cancels: a trillionth of the largest one.
+    """
+    noise = 1e-12 * max(float(np.abs(array).max()) for array in wanted.values())
+    for name, array in wanted.items():
+        error, largest = np.abs(found[name] - array).max(), np.abs(array).max()
+        assert error <= tolerance * largest + noise, f"{name} differs by {error:.2e}, its largest value is {largest:.2e}"
+
+
 def values(module: nn.Module, graph: Any, inputs: Mapping[str, Any]) -> dict[str, Array]:
     """The weights, buffers and inputs of a module, as a graph that was made of it asks for them."""
     given = {**dict(module.named_parameters()), **dict(module.named_buffers()), **inputs}
