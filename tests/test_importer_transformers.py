@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 
 from solver import Graph, Mesh, from_torch, plan

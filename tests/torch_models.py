@@ -55,10 +55,12 @@ def agree(found: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: fl
 
     Some gradients are nothing but rounding, as that of a bias that softmax cancels: a trillionth of the largest one.
     """
-    noise = 1e-12 * max(float(np.abs(array).max()) for array in wanted.values())
+    noise = 1e-12 * max((float(np.abs(array).max()) for array in wanted.values()), default=0.0)
     for name, array in wanted.items():
         error, largest = np.abs(found[name] - array).max(), np.abs(array).max()
-        assert error <= tolerance * largest + noise, f"{name} differs by {error:.2e}, its largest value is {largest:.2e}"
+        assert error <= tolerance * largest + noise, (
+            f"{name} differs by {error:.2e}, its largest value is {largest:.2e}"
+        )
 
 
 def values(module: nn.Module, graph: Any, inputs: Mapping[str, Any]) -> dict[str, Array]:

@@ -48,6 +48,7 @@ def capture_of(
     model: str,
     names: Sequence[str],
     constants: Mapping[str, torch.Tensor],
+    firsts: Mapping[str, str],
 ) -> Capture:
     """Write a joint graph down.
 
@@ -61,6 +62,8 @@ def capture_of(
         Of the inputs.
     constants : mapping
         Values of buffers that are known.
+    firsts : mapping
+        The name to use for a parameter or buffer, by the others that it has.
 
     Raises
     ------
@@ -68,13 +71,14 @@ def capture_of(
         For a node that reads a part of the graph, or whose shape depends on data.
     """
     nodes = list(graph_module.graph.nodes)
-    own = {own_name(getattr(node.meta["desc"], "target", "")) for node in nodes if node.op == "placeholder"}
+    targets = [getattr(node.meta["desc"], "target", "") for node in nodes if node.op == "placeholder"]
+    own = {own_name(firsts.get(target, target)) for target in targets}
     names = [f"input.{name}" if name in own else name for name in names]
     sources = {node.meta["desc"]: node.name for node in nodes if node.op == "placeholder"}
     written: list[CapturedNode] = []
     for node in nodes:
         if node.op == "placeholder":
-            written.append(_source(node, names, constants))
+            written.append(_source(node, names, constants, firsts))
         elif node.op == "output":
             written.append(_output(node, sources))
         elif node.op == "get_attr":
@@ -84,7 +88,9 @@ def capture_of(
     return Capture(model, written)
 
 
-def _source(node: Node, names: Sequence[str], constants: Mapping[str, torch.Tensor]) -> CapturedNode:
+def _source(
+    node: Node, names: Sequence[str], constants: Mapping[str, torch.Tensor], firsts: Mapping[str, str]
+) -> CapturedNode:
     """Write an input, or the constant that it always is."""
     told = node.meta["desc"]
     if type(told) not in _ROLES:
@@ -97,7 +103,7 @@ def _source(node: Node, names: Sequence[str], constants: Mapping[str, torch.Tens
         "placeholder",
         val=_val(node),
         role=_ROLES[type(told)],
-        target=names[told.idx] if isinstance(told, aot.PlainAOTInput) else own_name(target),
+        target=names[told.idx] if isinstance(told, aot.PlainAOTInput) else own_name(firsts.get(target, target)),
         backward=isinstance(told, aot.TangentAOTInput),
     )
 

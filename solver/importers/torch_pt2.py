@@ -22,7 +22,7 @@ from solver.importers.errors import (
     UnreadableModelError,
 )
 from solver.importers.torch_fake import fake_copy, fake_tensor
-from solver.importers.torch_trace import joint, loss_in, quiet
+from solver.importers.torch_trace import first_names, joint, loss_in, quiet
 
 __all__ = ["read_pt2"]
 
@@ -67,11 +67,23 @@ def read_pt2(
     wanted = _Sizes(program, dims, input_shapes)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with quiet():
-        module = fake_copy(program.module(), mode)
+        given = _shared(program.module())
+        firsts, module = first_names(given), fake_copy(given, mode)
     names = _flattened(module, training)
     hollow = {name: torch.empty(wanted.shape(name), dtype=wanted.inputs[name].dtype, device="meta") for name in names}
     inputs = [fake_tensor(tensor, mode) for tensor in hollow.values()]
-    return joint(module, inputs, mode, name=path.stem, names=names, training=training)
+    return joint(module, inputs, mode, path.stem, names, firsts, training=training)
+
+
+def _shared(module: GraphModule) -> GraphModule:
+    """Let parameters that lie on the same memory be one again: a file keeps the memory, and not the parameter."""
+    one: dict[tuple[Any, ...], Any] = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and parameter.numel():
+                place = parameter.data_ptr(), tuple(parameter.shape), parameter.stride(), parameter.dtype
+                part._parameters[name] = one.setdefault(place, parameter)
+    return module
 
 
 def _flattened(module: GraphModule, training: bool) -> list[str]:
@@ -81,7 +93,7 @@ def _flattened(module: GraphModule, training: bool) -> list[str]:
     for node in [node for node in graph.nodes if node.op == "placeholder"]:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            names.append(node.name)
+            names.append(str(node.target))
         else:
             _fix(node, value)
     output = graph.output_node()

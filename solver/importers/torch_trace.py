@@ -13,16 +13,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._decomp import decomposition_table
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from solver.importers.aten import TABLE
 from solver.importers.capture import Capture
 from solver.importers.errors import ImporterError, NoLossError, UnsupportedNodeError
 from solver.importers.torch_fake import fake_copy, fake_tensor
 from solver.importers.torch_nodes import capture_of, own_name
 
-__all__ = ["joint", "loss_in", "quiet", "trace"]
+__all__ = ["first_names", "joint", "loss_in", "quiet", "trace"]
 
 _FIXED = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 """What an argument or a result may hold beside tensors."""
@@ -101,26 +103,30 @@ def trace(
     name = type(module).__name__
     with _refused(f"torch.export cannot trace {name}"), torch.set_grad_enabled(training):
         exported = torch.export.export(step, inputs, strict=False).module()
-    return joint(exported, inputs, mode, name=name, names=arguments.names, training=training, notes=notes)
+    firsts = first_names(step)
+    return joint(exported, inputs, mode, name, arguments.names, firsts, training=training, notes=notes)
 
 
 def joint(
     exported: nn.Module,
     inputs: Sequence[Any],
     mode: FakeTensorMode,
-    *,
     name: str,
     names: Sequence[str],
+    firsts: Mapping[str, str],
+    *,
     training: bool,
     notes: Sequence[str] = (),
 ) -> Capture:
     """Trace an exported module once more, in functional form, with its backward pass where it is trained.
 
+    Ops stay as they are, but for those that have no lowering and that PyTorch can take apart.
+
     Parameters
     ----------
     exported : torch.fx.GraphModule
         What ``ExportedProgram.module()`` gives, its parameters fake. It is changed: its constants become buffers, and
-        a parameter of several names keeps the first.
+        a parameter keeps one name.
     inputs : sequence of FakeTensor
     mode : FakeTensorMode
         Theirs.
@@ -128,21 +134,28 @@ def joint(
         Of the model.
     names : sequence of str
         Of the inputs.
+    firsts : mapping
+        Of the module, by `first_names`: such names are not used.
     training : bool
     notes : sequence of str, optional
         What was changed so far, a sentence each.
     """
     constants = _constants_become_buffers(exported, mode)
-    tied = _ties_become_one(exported)
+    _ties_become_one(exported)
     what = f"the backward pass of {name}" if training else name
     if not training:
         exported.requires_grad_(False)
     elif not any(parameter.requires_grad for parameter in exported.parameters()):
         raise ImporterError(f"no parameter of {name} requires a gradient: bring it in with training=False")
     with contextlib.ExitStack() as stack, torch.set_grad_enabled(training), _refused(f"{what} cannot be traced"):
-        made = aot_export_joint_with_descriptors(stack, exported, tuple(inputs))
-    captured = capture_of(made.graph_module, name, names, constants)
-    return replace(captured, notes=(*notes, *tied))
+        made = aot_export_joint_with_descriptors(stack, exported, tuple(inputs), decompositions=_unknown_ops())
+    tied = [f"{own_name(one)} is {own_name(first)}: one tensor, under its first name" for one, first in firsts.items()]
+    return replace(capture_of(made.graph_module, name, names, constants, firsts), notes=(*notes, *tied))
+
+
+def _unknown_ops() -> dict[Any, Callable[..., Any]]:
+    """Let PyTorch take apart the ops that have no lowering here, where it can; the others stay whole."""
+    return {op: parts for op, parts in decomposition_table.items() if str(op) not in TABLE}
 
 
 def _switch(step: nn.Module, kwargs: Mapping[str, Any], training: bool) -> list[str]:
@@ -173,16 +186,18 @@ def _constants_become_buffers(exported: nn.Module, mode: FakeTensorMode) -> dict
     return values
 
 
-def _ties_become_one(exported: Any) -> list[str]:
-    """Let a parameter or buffer of several names keep the first of them; say which names went."""
+def first_names(module: nn.Module) -> dict[str, str]:
+    """Return the first name of each parameter and buffer that has several, by the others."""
     first: dict[int, str] = {}
-    other: dict[str, str] = {}
-    for name, tensor in [
-        *exported.named_parameters(remove_duplicate=False),
-        *exported.named_buffers(remove_duplicate=False),
-    ]:
-        if first.setdefault(id(tensor), name) != name:
-            other[name] = first[id(tensor)]
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
+        first.setdefault(id(tensor), name)
+    return {name: first[id(tensor)] for name, tensor in named if first[id(tensor)] != name}
+
+
+def _ties_become_one(exported: Any) -> None:
+    """Let a parameter or buffer of several names stand in the graph once."""
+    other = first_names(exported)
     for node in exported.graph.nodes:
         if node.op == "get_attr" and node.target in other:
             node.target = other[node.target]
@@ -190,7 +205,6 @@ def _ties_become_one(exported: Any) -> list[str]:
         path, _, last = name.rpartition(".")
         delattr(exported.get_submodule(path), last)
     exported.recompile()
-    return [f"{own_name(name)} is {own_name(one)}: one tensor, under its first name" for name, one in other.items()]
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
