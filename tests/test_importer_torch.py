@@ -249,7 +249,11 @@ def test_the_tiny_gpt_is_the_one_of_the_other_frameworks() -> None:
     assert abs(module(**inputs).item() - loss) < 1e-12
 
 
-@pytest.mark.parametrize("mesh", [{"dp": 2, "tp": 2}, {"dp": 2, "fsdp": 2, "tp": 2}], ids=["2x2", "2x2x2"])
+@pytest.mark.parametrize(
+    "mesh",
+    [{"dp": 2, "tp": 2}, pytest.param({"dp": 2, "fsdp": 2, "tp": 2}, marks=pytest.mark.slow)],
+    ids=["2x2", "2x2x2"],
+)
 def test_the_tiny_gpt_is_planned_and_run(mesh: dict[str, int]) -> None:
     module, inputs = gpt()
     graph = from_torch(module, (), inputs)
