@@ -115,6 +115,11 @@ def _dear(found: Plan) -> Iterator[str]:
             source = found.problem.graph.tensors[reshard.tensor].producer
             role = "stored tensors" if source is None else f"what {found.problem.graph.nodes[source].op} makes"
             times.setdefault(f"{told.kind}[{told.axis}] of {role}", []).append(move.time)
+    for node, steps in found.kernels.items():
+        for step in steps:
+            axes = ",".join(found.problem.mesh.axes[axis] for axis in step.axes)
+            role = f"inside {found.problem.graph.nodes[node].op}"
+            times.setdefault(f"{step.kind}[{axes}] {role}", []).append(step.time)
     for what, spent in sorted(times.items(), key=lambda item: -sum(item[1])):
         if sum(spent) >= DEAR * total:
             times_told = f", {len(spent)} of them" if len(spent) > 1 else ""

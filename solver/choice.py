@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,8 +159,19 @@ class Evaluation:
     @property
     def sent(self) -> int:
         """Bytes sent per device: by reshards and by kernels."""
-        inside = sum(step.bytes for steps in self.kernels.values() for step in steps)
-        return inside + sum(reshard.bytes for reshard in self.reshards)
+        return sum(self.sent_by_kind.values())
+
+    @cached_property
+    def sent_by_kind(self) -> Mapping[str, int]:
+        """Bytes sent per device by each kind of collective that sends any, of reshards and of kernels."""
+        found: Counter[str] = Counter()
+        for reshard in self.reshards:
+            for move in reshard.moves:
+                found[move.kind] += move.bytes
+        for steps in self.kernels.values():
+            for step in steps:
+                found[step.kind] += step.bytes
+        return +found
 
     @cached_property
     def reshards(self) -> tuple[Reshard, ...]:

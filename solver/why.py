@@ -168,9 +168,13 @@ def _priced(what: str, plan: Plan, other: Plan) -> Explanation:
 
 
 def _collectives(plan: Plan) -> Counter[tuple[str, int]]:
-    """Return what a plan sends: a text and a time for each collective."""
-    return Counter(
+    """Return what a plan sends: a text and a time for each collective, of reshards and of kernels."""
+    axes = plan.problem.mesh.axes
+    found = Counter(
         (f"{told.kind}[{told.axis}] of {reshard.tensor}", move.time)
         for reshard in plan.reshards
         for told, move in zip(reshard.collectives, reshard.moves, strict=True)
     )
+    for node, steps in plan.kernels.items():
+        found.update((f"{one.kind}[{','.join(axes[axis] for axis in one.axes)}] in {node}", one.time) for one in steps)
+    return found

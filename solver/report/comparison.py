@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,17 +61,13 @@ def figures(one: Compared, best: Plan) -> dict[str, Any]:
     if one.plan is None:
         return {"planner": one.name, "stuck": one.stuck}
     evaluation = one.plan.evaluation
-    sent: Counter[str] = Counter()
-    for reshard in one.plan.reshards:
-        for move in reshard.moves:
-            sent[move.kind] += move.bytes
     return {
         "planner": one.name,
         "time_ps": evaluation.total,
         "ratio": evaluation.total / best.evaluation.total if best.evaluation.total else 1.0,
         "compute_ps": sum(evaluation.compute(node) for node in one.plan.problem.graph.nodes),
-        "bytes": sum(sent.values()),
-        "bytes_by_collective": {kind: count for kind, count in sent.items() if count},
+        "bytes": evaluation.sent,
+        "bytes_by_collective": dict(evaluation.sent_by_kind),
         "memory": one.plan.memory.peak,
         "reshards": len(one.plan.reshards),
         "seconds": one.seconds,

@@ -69,14 +69,8 @@ def totals(plan: Plan) -> str:
     """Return time, bound, bytes and memory, a line each."""
     found = plan.evaluation
     compute = sum(found.compute(node) for node in plan.problem.graph.nodes)
-    sent: Counter[str] = Counter()
-    for reshard in plan.reshards:
-        for move in reshard.moves:
-            sent[move.kind] += move.bytes
-    for steps in plan.kernels.values():
-        for step in steps:
-            sent[step.kind] += step.bytes
-    kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent.most_common() if count)
+    sent = sorted(found.sent_by_kind.items(), key=lambda one: -one[1])
+    kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent)
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
     spent = f"{duration(compute)} compute + {duration(found.total - compute)}"
     bound = f"bound {duration(plan.bound_ps)}, gap {plan.gap or 0:.2%}, proof: {plan.proof}"
@@ -86,7 +80,7 @@ def totals(plan: Plan) -> str:
         (
             f"  time    {duration(found.total)} = {spent} communication",
             f"  proved  {bound}",
-            f"  sent    {size(sum(sent.values()))} per device" + (f": {kinds}" if kinds else ""),
+            f"  sent    {size(found.sent)} per device" + (f": {kinds}" if kinds else ""),
             f"  memory  {size(plan.memory.peak)} per device at the peak" + (f": {parts}" if parts else ""),
         )
     )
