@@ -17,6 +17,7 @@ from solver.graph_ties import STORED
 from solver.mesh import Mesh
 from solver.parts import refine
 from solver.problem import CAPABILITIES
+from tests.kernel_growth import KERNEL_SHAPES, LARGEST, loss, moved, windowed
 
 # Links so slow and so quick that now latency decides, now bandwidth, now computing. No number divides another.
 HARDWARE: dict[str, dict[str, Any]] = {
@@ -230,8 +231,6 @@ MESHES: dict[int, list[tuple[int, ...]]] = {
     2: [(2, 2), (2, 2), (2, 4), (4, 2), (2, 3), (1, 2), (2, 1), (3, 2)],
     3: [(2, 2, 2), (2, 1, 2), (1, 2, 3), (2, 2, 1), (2, 3, 2)],
 }
-LARGEST = 64
-"""The most elements of a tensor."""
 MOST_CHOICES = 20_000
 """With more rows to choose from in all there are no ties: the reference tries each with every storage of a leader."""
 
@@ -344,46 +343,6 @@ class _Growing:
         ids = self.graph.input(f"ids{len(self.graph.tensors)}", (self.draw(st.sampled_from(SIZES)),), dtype="int64")
         return self.graph.op("embedding", ids, self.alike((4, 4)))
 
-    def windowed(self, x: Tensor) -> Any:
-        """Slide windows that overlap, or reach into padding, over the last dim."""
-        if len(x.shape) != 3 or x.shape[-1] < 2:
-            return None
-        op = self.draw(st.sampled_from(["conv1d", "max_pool1d", "avg_pool1d", "conv1d_transpose"]))
-        how = {"stride": self.draw(st.sampled_from([1, 1, 2])), "padding": self.draw(st.sampled_from([1, [0, 1]]))}
-        if "pool" in op:
-            return self.graph.op(op, x, kernel_size=self.draw(st.sampled_from([2, 3])), **how)
-        width, made = self.draw(st.sampled_from([2, 3])), self.draw(st.sampled_from([1, 2, 4]))
-        channels = x.shape[1]
-        if channels * made > LARGEST // 4 or prod(x.shape) * made * 2 > LARGEST * channels:
-            return None
-        return self.graph.op(
-            op, x, self.alike((made, channels, width) if op == "conv1d" else (channels, made, width)), **how
-        )
-
-    def moved(self, x: Tensor) -> Any:
-        """Roll one dim or all, or pad one: what lies on the other side of a cut comes across."""
-        if not x.shape:
-            return None
-        axis = self.draw(st.integers(0, len(x.shape) - 1))
-        how = self.draw(st.sampled_from(["roll", "flat", "pad"]))
-        if how == "roll":
-            return self.graph.op("roll", x, shifts=self.draw(st.sampled_from([1, -2])), axis=axis)
-        if how == "flat":
-            return self.graph.op("roll", x, shifts=self.draw(st.sampled_from([1, 3])))
-        if 2 * prod(x.shape) > LARGEST or len(x.shape) < 2:
-            return None
-        return self.graph.op("pad", x, pad=[width for dim in range(len(x.shape)) for width in (1, dim == axis)])
-
-    def loss(self, x: Tensor) -> Any:
-        """A kernel that reduces inside: over classes, or over all that there is."""
-        if len(x.shape) != 2:
-            return None
-        name = f"label{len(self.graph.tensors)}"
-        if self.draw(st.booleans()):
-            label = self.graph.input(name, (x.shape[0], 1), dtype="int64")
-            return self.graph.op("c_softmax_with_cross_entropy", x, label)
-        return self.graph.op("nll_loss", x, self.graph.input(name, x.shape[:1], dtype="int64"))
-
 
 Growth: TypeAlias = Callable[[_Growing, Tensor], Any]
 GROWTH: dict[Growth, tuple[str, ...]] = {
@@ -398,21 +357,24 @@ GROWTH: dict[Growth, tuple[str, ...]] = {
     _Growing.updated: (),
     _Growing.split: ("split",),
     _Growing.embedding: ("embedding",),
-    _Growing.windowed: ("conv1d",),
-    _Growing.moved: ("roll", "pad"),
-    _Growing.loss: ("nll_loss",),
+    windowed: ("conv1d",),
+    moved: ("roll", "pad"),
+    loss: ("nll_loss",),
 }
 
 
 COMMUNICATING: tuple[Growth, ...] = (
-    *(_Growing.windowed,) * 3,
-    *(_Growing.moved,) * 2,
-    *(_Growing.loss,) * 2,
+    windowed,
+    windowed,
+    windowed,
+    moved,
+    moved,
+    loss,
+    loss,
     _Growing.unary,
     _Growing.binary,
 )
 """What grows a graph of ops whose kernels communicate."""
-KERNEL_SHAPES = [(1, 2, 8), (2, 2, 4), (2, 1, 6), (1, 1, 12), (4, 4), (6, 4), (8, 2)]
 
 
 @st.composite
