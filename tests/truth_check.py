@@ -86,7 +86,14 @@ def row_text(operands: Sequence[Placement | None], results: Sequence[Placement])
 
 
 def missing(on: Subject, again: Subject) -> Iterator[str]:
-    """Yield each placement of operands and results that holds and neither is a row nor follows from one.
+    """Yield each placement of operands and results that holds and neither is a row nor follows from one."""
+    for operands, results in holding(on, again):
+        if not _implied(on, operands, results):
+            yield row_text(operands, results)
+
+
+def holding(on: Subject, again: Subject) -> Iterator[tuple[tuple[Placement | None, ...], tuple[Placement, ...]]]:
+    """Yield each placement of operands and results that holds, whatever the rows say.
 
     It must hold on other numbers as well (`again`), since on small tensors a few hold by luck.
     """
@@ -100,9 +107,7 @@ def missing(on: Subject, again: Subject) -> Iterator[str]:
             if not found or not all(sets):
                 sets = []
                 break
-        for results in itertools.product(*sets) if sets else ():
-            if not _implied(on, operands, results):
-                yield row_text(operands, results)
+        yield from ((operands, results) for results in itertools.product(*(sets or [[]])))
 
 
 def _combinations(on: Subject) -> list[tuple[Placement | None, ...]]:
@@ -263,7 +268,8 @@ class Verdict:
     argued: set[tuple[str, str]] = field(default_factory=set)
     tried: int = field(default=0, compare=False)
     """Placements of the operands that were run, those of the grad op too."""
-    rows: int = field(default=0, compare=False)
+    held: int = field(default=0, compare=False)
+    """Placements of operands and results that hold."""
     left_out: Counter[str] = field(default_factory=Counter, compare=False)
     """Reason -> the rows that hold and are left out for it."""
 
@@ -301,8 +307,11 @@ def examine(verdict: Verdict, on: Subject, again: Subject, argued: Mapping[str, 
     verdict.faults += unsound or composed(on)
     verdict.faults += dtypes(on)
     verdict.tried += len(_combinations(on))
-    verdict.rows += len(on.bound.rows)
-    for row in missing(on, again):
+    for operands, results in holding(on, again):
+        verdict.held += 1
+        if _implied(on, operands, results):
+            continue
+        row = row_text(operands, results)
         patterns = [pattern for pattern in argued if fnmatchcase(row, pattern)]
         verdict.argued |= {(on.op.name, pattern) for pattern in patterns}
         verdict.left_out.update(argued[pattern] for pattern in patterns[:1])

@@ -15,6 +15,7 @@ import numpy as np
 from solver.graph import Graph
 from solver.importers.aten_aliases import Aliases, functional
 from solver.importers.aten_creation import CREATION
+from solver.importers.aten_grids import GRIDS
 from solver.importers.aten_images import IMAGES
 from solver.importers.aten_indexing import INDEXING
 from solver.importers.aten_losses import LOSSES
@@ -50,6 +51,7 @@ TABLE: dict[str, Lowering] = {
     **INDEXING,
     **CREATION,
     **IMAGES,
+    **GRIDS,
     **STRIDED,
 }
 """Overload -> its lowering."""

@@ -185,3 +185,18 @@ def images() -> Iterator[Case]:
     yield from each("adaptive_avg_pool3d", (T((1, 2, 4, 4, 2)), [2, 1, 1]))
     yield from each("_adaptive_avg_pool2d_backward", (T((2, 4, 3, 2)), FOUR))
     yield from each("aten.upsample_nearest2d.vec", (FOUR, [12, 12], None), (FOUR, None, [2.0, 3.0]))
+
+
+def grids() -> Iterator[Case]:
+    flat, deep, volume = T((2, 4, 3, 2)), T((2, 2, 3, 2, 3)), T((2, 4, 3, 4, 2))
+    ways = [(mode, padding, corners) for mode in (0, 1) for padding in (0, 1, 2) for corners in (True, False)]
+    yield from each("grid_sampler_2d", *((FOUR, flat, *way) for way in ways))
+    yield from each("grid_sampler_3d", *((volume, deep, *way) for way in ways[:2]))
+    yield from each("grid_sampler_2d_backward", *((T((2, 4, 4, 3)), FOUR, flat, *way, [True, True]) for way in ways))
+    yield from each("grid_sampler_2d_backward", (T((2, 4, 4, 3)), FOUR, flat, *ways[0], [False, True]))
+    yield from each("grid_sampler_3d_backward", (T((2, 4, 2, 3, 2)), volume, deep, *ways[0], [True, True]))
+    yield from each("affine_grid_generator", (T((2, 2, 3)), [2, 4, 3, 5], True), (T((2, 3, 4)), [2, 1, 2, 3, 2], False))
+    one, two, zero = [1, 1], [2, 2], [0, 0]
+    yield from each("im2col", (FOUR, two, one, zero, two), (FOUR, [3, 2], one, [1, 0], one), (FOUR, two, two, one, two))
+    yield from each("col2im", (T((2, 16, 9)), [6, 6], two, one, zero, two))
+    yield from each("col2im", (T((2, 24, 30)), [6, 6], [3, 2], one, [1, 0], one))
