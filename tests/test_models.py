@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("onnx")
-from benchmarks.models import gpt
+from benchmarks.models import gpt, gpt_training
 from benchmarks.onnx_models import MESHES, MODELS
 from solver import Mesh, load, plan
 
@@ -50,6 +50,18 @@ def test_every_real_network_is_planned_checked_and_run(name: str, mesh: str) -> 
 )
 def test_a_gpt_is_planned_to_proof(layers: int, mesh: dict[str, int]) -> None:
     found = plan(gpt(layers), Mesh(mesh), timeout=300)
+    assert (found.status, found.gap, found.proof) == ("optimal", 0, "certificate")
+    checked = found.check()
+    assert checked.ok, checked
+    assert checked.bound == found.cost_ps
+
+
+@pytest.mark.parametrize("layers", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_training_step_of_a_gpt_is_planned_to_proof(layers: int) -> None:
+    step = gpt_training(layers, clip_norm=1.0)
+    learned = {name for name, tensor in step.tensors.items() if tensor.role == "parameter"}
+    assert set(step.gradients.values()) == learned
+    found = plan(step, Mesh({"dp": 8, "tp": 8}), timeout=300)
     assert (found.status, found.gap, found.proof) == ("optimal", 0, "certificate")
     checked = found.check()
     assert checked.ok, checked
