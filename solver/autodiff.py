@@ -105,9 +105,11 @@ def free_name(graph: Graph, name: str) -> str:
 def _loss(graph: Graph, loss: Tensor | str | None) -> Tensor:
     if loss is None:
         candidates = [name for name in graph.outputs if floating(graph.tensors[name])]
-        if len(candidates) != 1:
-            told = ", ".join(map(repr, candidates)) or "none"
-            raise AutodiffError(f"graph {graph.name!r} has not one floating output to differentiate ({told}): name it")
+        if not candidates:
+            raise AutodiffError(f"graph {graph.name!r} has no floating output to differentiate: name the loss")
+        if len(candidates) > 1:
+            told = ", ".join(map(repr, candidates))
+            raise AutodiffError(f"graph {graph.name!r} has several floating outputs ({told}): name the loss")
         loss = candidates[0]
     name = loss.name if isinstance(loss, Tensor) else loss
     if name not in graph.tensors:

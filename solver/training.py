@@ -129,7 +129,9 @@ def add_optimizer(
     made = copy_of(graph, outputs=[name for name in graph.outputs if name not in graph.gradients])
     grads = {parameter: made.tensors[gradient] for gradient, parameter in made.gradients.items()}
     if clip_norm is not None:
-        grads = _clipped(made, grads, clip_norm)
+        grads = _clipped(made, grads, _positive("clip_norm", clip_norm))
+    if learning_rate is not None:
+        _positive("learning_rate", learning_rate)
     update = _Update(made, kind, learning_rate, state_dtype, hyper)
     for parameter in [name for name in made.tensors if name in grads]:
         update.add(made.tensors[parameter], grads[parameter])
@@ -195,10 +197,15 @@ class _Update:
         return states
 
 
+def _positive(name: str, value: Any) -> float:
+    """Return a number as it is; a `TrainingError` where it is none, or not above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+        raise TrainingError(f"{name} is {value!r}: give a number above 0")
+    return float(value)
+
+
 def _clipped(graph: Graph, grads: Mapping[str, Tensor], clip_norm: float) -> dict[str, Tensor]:
     """Return the gradients scaled so that their common norm is at most ``clip_norm``."""
-    if not clip_norm > 0 or not np.isfinite(clip_norm):
-        raise TrainingError(f"clip_norm is {clip_norm}: give a number above 0")
 
     def add(op: str, *operands: Any, name: str, **attrs: Any) -> Tensor:
         made: Tensor = graph.op(op, *operands, name=free_name(graph, name), module="optimizer", **attrs)

@@ -300,7 +300,7 @@ def refusing() -> Graph:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "graph 'refusing' has not one floating output to differentiate ('y', 'counts'): name it"),
+        ({}, "graph 'refusing' has several floating outputs ('y', 'counts'): name the loss"),
         ({"loss": "z"}, "the loss 'z' is no tensor of graph 'refusing'; its outputs are 'y', 'counts'"),
         ({"loss": "x"}, "the loss 'x' is of role input, made by no op: name a floating result"),
         ({"loss": "y", "parameters": ["x"]}, "'x' (input, float32) is no floating parameter: it is not learned"),
@@ -316,6 +316,15 @@ def test_what_cannot_be_differentiated(options: dict[str, Any], told: str) -> No
     with pytest.raises(AutodiffError) as caught:
         add_gradients(refusing(), **options)
     assert str(caught.value) == told
+
+
+def test_nothing_that_floats_leaves() -> None:
+    g = Graph("whole")
+    g.output(g.op("argmax", g.parameter("w", (4,)), name="best"))
+    with pytest.raises(AutodiffError, match="graph 'whole' has no floating output to differentiate: name the loss"):
+        add_gradients(g)
+    with pytest.raises(AutodiffError, match="the loss 'best' is int64: name a floating result"):
+        add_gradients(g, "best")
 
 
 def test_a_result_without_a_gradient_is_named() -> None:

@@ -141,6 +141,8 @@ def test_a_number_is_clipped_as_a_number() -> None:
             "sgd has no hyperparameter 'mu': it takes learning_rate, state_dtype",
         ),
         ({"optimizer": "sgd", "clip_norm": 0.0}, "clip_norm is 0.0: give a number above 0"),
+        ({"optimizer": "sgd", "clip_norm": "1"}, "clip_norm is '1': give a number above 0"),
+        ({"optimizer": "sgd", "learning_rate": -0.1}, "learning_rate is -0.1: give a number above 0"),
         ({"clip_norm": 1.0}, "clip_norm is given, but no optimizer: choose one"),
         ({"coeff": 1.0}, "coeff is given, but no optimizer: choose one"),
     ],

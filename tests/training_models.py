@@ -88,13 +88,15 @@ def normalized_convolution() -> Graph:
 
 
 def normalized_together() -> Graph:
-    """A normalization by the statistics of a batch that lies on several devices, which its kernel puts together."""
+    """A normalization by the statistics of a batch that lies on several devices; the running ones are states."""
     g = Graph("normalized_together")
     x = g.op("matmul", g.input("x", (BATCH, 16)), g.parameter("w", (16, 32)))
-    statistics = (g.state(f"bn.{name}", (32,)) for name in ("mean", "variance"))
+    running = [g.state(f"bn.{name}", (32,)) for name in ("mean", "variance")]
     affine = (g.parameter(f"bn.{name}", (32,)) for name in ("scale", "bias"))
-    x = g.op("sync_batch_norm", x, *statistics, *affine, name="bn")[0]
-    g.output(g.op("mean", g.op("square", g.op("tanh", x)), name="loss"))
+    x, *new = g.op("sync_batch_norm", x, *running, *affine, name="bn")
+    g.output(g.op("mean", g.op("square", g.op("tanh", x)), name="loss"), *new)
+    for made, state in zip(new, running, strict=True):
+        g.tie(made, state)
     return g
 
 
@@ -108,4 +110,10 @@ def group_normalized() -> Graph:
     return g
 
 
-SMALL: tuple[Callable[[], Graph], ...] = (tied_weight, broadcast_bias, normalized_convolution, group_normalized)
+SMALL: tuple[Callable[[], Graph], ...] = (
+    tied_weight,
+    broadcast_bias,
+    normalized_convolution,
+    normalized_together,
+    group_normalized,
+)
