@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -356,3 +357,15 @@ def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeyp
     with cli.stage("working") as tell:
         tell("half of it")
     assert capsys.readouterr() == ("", "working, 0 s: half of it\n")
+
+
+def test_ties_are_let_go(run: Run, model: Path, tmp_path: Path) -> None:
+    step = ("plan", model, "--mesh", "dp=2", "--optimizer", "momentum", "--json", tmp_path / "plan.json")
+    code, said, _ = run(*step, "--untie", "*.velocity")
+    assert code == 0
+    assert " let go;" in said
+    assert json.loads((tmp_path / "plan.json").read_text())["question"]["policy"] == [{"untie": ["*.velocity"]}]
+    assert run("check", tmp_path / "plan.json")[0] == 0
+    code, _, said = run(*step, "--untie", "nothing")
+    assert code == 2
+    assert "untie('nothing') lets no tie of graph" in said
