@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,13 @@ def test_what_cannot_be_brought_in_is_said_in_one_sentence(what: str, capfd: pyt
     assert "\n" not in message
     assert all(word in message for word in words), message
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_page_says_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).resolve().parent.parent / "docs" / "pytorch.md"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(block, names)
+    assert names["p"].status == "optimal"
+    assert load("model.json.gz").gradients.keys() == names["step"].gradients.keys()
