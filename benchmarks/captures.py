@@ -69,6 +69,7 @@ def measure(model: str, mesh_name: str, timeout: float) -> dict[str, Any]:
         "memory": found.memory.peak,
         "stages": stages,
         "seconds": time.monotonic() - begin,
+        "cpu": time.process_time(),
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
@@ -80,7 +81,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         "memory of a device",
         box=box.SIMPLE_HEAD,
     )
-    spent = Table("model", "mesh", *STAGES, "in all", "peak memory", box=box.SIMPLE_HEAD)
+    spent = Table("model", "mesh", *STAGES, "in all", "of the processor", "peak memory", box=box.SIMPLE_HEAD)
     for row in rows:
         name = row["model"], row["mesh"]
         found.add_row(
@@ -94,7 +95,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{row['memory'] / 1e9:.2f} GB",
         )
         seconds = (f"{row['stages'].get(stage, 0.0):.2f}" for stage in STAGES)
-        spent.add_row(*name, *seconds, f"{row['seconds']:.1f} s", f"{row['peak'] / 1e9:.2f} GB")
+        spent.add_row(*name, *seconds, f"{row['seconds']:.1f} s", f"{row['cpu']:.1f} s", f"{row['peak'] / 1e9:.2f} GB")
     console = Console(width=170)
     console.print(found)
     console.print(spent)
