@@ -230,21 +230,27 @@ SEEDED = frozenset({"scale", "cast", "add_n", "multiply", "reshard"})
 
 
 def _combine(reading: Reading, op: Any) -> None:
-    parts = [reading.found(source) for source in op.operands_source()]
-    reading.bind(op.result(0), [part for part in parts if isinstance(part, Value)])
+    parts = [reading.values.get(source.id) for source in op.operands_source()]
+    known = [part for part in parts if isinstance(part, Value)]
+    if len(known) == len(parts):
+        reading.bind(op.result(0), known)
 
 
 def _split(reading: Reading, op: Any) -> None:
-    parts = reading.found(op.operand_source(0))
-    assert isinstance(parts, list)
-    for result, part in zip(op.results(), parts, strict=True):
+    for result, part in zip(op.results(), _parts(reading, op), strict=False):
         reading.bind(result, part)
 
 
 def _pick(reading: Reading, op: Any) -> None:
-    parts = reading.found(op.operand_source(0))
-    assert isinstance(parts, list)
-    reading.bind(op.result(0), parts[op.attrs()["index"]])
+    parts = _parts(reading, op)
+    if parts:
+        reading.bind(op.result(0), parts[op.attrs()["index"]])
+
+
+def _parts(reading: Reading, op: Any) -> list[Value]:
+    """Return the tensors of a list; of one that is nothing here, none: who reads a part of it is told."""
+    found = reading.values.get(op.operand_source(0).id)
+    return found if isinstance(found, list) else []
 
 
 def _placed(reading: Reading, op: Any) -> None:

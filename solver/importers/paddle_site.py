@@ -80,7 +80,7 @@ class Site:
         if not self.kind.endswith("_grad"):
             return None
         wanted = self.kind.removesuffix("_grad")
-        for source in self.inputs.values():
+        for source in map(_gathered, self.inputs.values()):
             made_by = source.get_defining_op()
             if made_by is not None and made_by.name() == "builtin.combine":
                 continue
@@ -284,6 +284,7 @@ class Site:
 
 def _same(one: Any, other: Any) -> bool:
     """Tell whether two values of a program are one, or lists of the same."""
+    one, other = _gathered(one), _gathered(other)
     if one.is_same(other):
         return True
     makers = one.get_defining_op(), other.get_defining_op()
@@ -291,6 +292,19 @@ def _same(one: Any, other: Any) -> bool:
         return False
     parts = [maker.operands_source() for maker in makers]
     return len(parts[0]) == len(parts[1]) and all(a.is_same(b) for a, b in zip(*parts, strict=True))
+
+
+def _gathered(source: Any) -> Any:
+    """Return the list that was taken apart and put together again; any other value as it is."""
+    maker = source.get_defining_op()
+    if maker is None or maker.name() != "builtin.combine":
+        return source
+    splits = [part.get_defining_op() for part in maker.operands_source()]
+    if not splits or any(split is None or split.name() != "builtin.split" for split in splits):
+        return source
+    whole = splits[0].operand_source(0)
+    same = all(split.operand_source(0).is_same(whole) for split in splits)
+    return whole if same and len(splits) == splits[0].num_results() else source
 
 
 def known(data: Any, dtype: str) -> Value:

@@ -41,6 +41,24 @@ def _back_through_perm(site: Site) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def _back_through_shuffle(site: Site) -> tuple[int, ...]:
+    """The shape before a pixel_shuffle, from that of the out_grad."""
+    factor, made = int(site.attr("upscale_factor")), site.value("out_grad").shape
+    last = site.attr("data_format") == "NHWC"
+    height, width, channels = made[1:] if last else (*made[2:], made[1])
+    space, inner = (height // factor, width // factor), channels * factor**2
+    return (made[0], *space, inner) if last else (made[0], inner, *space)
+
+
+def _back_through_unshuffle(site: Site) -> tuple[int, ...]:
+    """The shape before a pixel_unshuffle, from that of the out_grad."""
+    factor, made = int(site.attr("downscale_factor")), site.value("out_grad").shape
+    last = site.attr("data_format") == "NHWC"
+    height, width, channels = made[1:] if last else (*made[2:], made[1])
+    space, inner = (height * factor, width * factor), channels // factor**2
+    return (made[0], *space, inner) if last else (made[0], inner, *space)
+
+
 def _whole(name: str) -> Callable[[Site], list[int]]:
     return lambda site: site.ints(name)
 
@@ -64,6 +82,8 @@ VIEWS: dict[str, Any] = {
     "reshape": Direct("reshape", attrs={"shape": _reshape}, drop="shape"),
     "expand": Direct("expand", attrs={"shape": _expand}, drop="shape"),
     "transpose": Direct("transpose", shape=_back_through_perm),
+    "pixel_shuffle": Direct("pixel_shuffle", shape=_back_through_shuffle),
+    "pixel_unshuffle": Direct("pixel_unshuffle", shape=_back_through_unshuffle),
     "expand_as": Direct("expand_as", drop="target_shape"),
     "tile": Direct("tile", attrs={"repeat_times": _whole("repeat_times")}),
     "roll": Direct("roll", attrs={"shifts": _whole("shifts"), "axis": lambda site: site.ints("axis") or None}),
