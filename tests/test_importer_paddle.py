@@ -117,6 +117,8 @@ def test_every_optimizer_steps_as_paddle_does(optimizer: str) -> None:
     ours = run_whole(graph, given_values(graph, values_of(graph, before, inputs)))
     new = {name: leader for name, leader in graph.ties.items() if name in graph.outputs}
     assert new
+    makers = {graph.nodes[str(graph.tensors[name].producer)].op for name in graph.gradients}
+    assert makers == {"matmul_grad", "add_grad"}, "what devices reduce, before it is clipped"
     for name, leader in new.items():
         assert close(ours[name] - before[leader], after[leader].reshape(ours[name].shape) - before[leader], 1e-2), name
 
@@ -192,7 +194,82 @@ def test_unknown_ops_are_named_all_at_once() -> None:
     assert 'paddle.linalg.inv(x))): declare it with replicate_only("inverse", "' in said
 
 
+def test_a_branch_that_data_decide_is_refused() -> None:
+    paddle.enable_static()
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        x = paddle.static.data("x", [4, 4])
+        paddle.static.nn.cond(x.sum() > 0, lambda: x + 1, lambda: x - 1)
+    with pytest.raises(ImporterError, match=r"op 'pd_op.if'.*: a branch or a loop that data decide cannot be planned"):
+        from_paddle(program)
+
+
 @pytest.mark.parametrize("wrong", [3, nn])
 def test_what_is_no_program_is_refused(wrong: Any) -> None:
     with pytest.raises(ImporterError, match=r"is no program of PaddlePaddle: give a paddle\.static\.Program"):
         from_paddle(wrong)
+
+
+def test_a_dropped_element_has_no_gradient() -> None:
+    paddle.enable_static()
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()), paddle.utils.unique_name.guard():
+        x = paddle.static.data("x", [8, 16])
+        x.stop_gradient = False
+        kept = functional.dropout(x, 0.5)
+        other = functional.dropout(x, 0.5)
+        (grad,) = paddle.static.gradients([kept.sum()], [x])
+    graph = from_paddle(program, fetch=[kept, other, grad])
+    kept_ours, other_ours, grad_ours = (
+        run_whole(graph, given_values(graph, {"x": np.ones((8, 16))}))[name] for name in graph.outputs
+    )
+    assert np.array_equal(kept_ours, grad_ours)
+    assert set(np.unique(kept_ours)) == {0.0, 2.0}
+    assert not np.array_equal(kept_ours, other_ours), "each op draws numbers of its own"
+    assert graph.notes[-1].startswith("2 ops draw random numbers")
+
+
+def test_gradients_that_were_scaled_are_checked_and_the_scale_follows() -> None:
+    paddle.enable_static()
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()), paddle.utils.unique_name.guard():
+        grads = [paddle.static.data(name, [4, 6]) for name in ("g", "h")]
+        scale = paddle.static.data("scale", [1])
+        steps = [paddle.static.data(name, [1], "int32") for name in ("good", "bad")]
+        checked, found = paddle._C_ops.check_finite_and_unscale_(grads, scale)
+        made = paddle._C_ops.update_loss_scaling_(checked, found, scale, *steps, 2, 1, 2.0, 0.5, False)
+        outs = [*made[0], found, *made[1:]]
+    feed = {"g": models.draw(4, 6), "h": models.draw(4, 6, seed=5), "scale": np.full((1,), 8.0, "float32")}
+    feed |= {"good": np.array([1], "int32"), "bad": np.array([0], "int32")}
+    graph = from_paddle(program, fetch=outs)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    for broken in (False, True):
+        given = {**feed, "g": np.where(np.eye(4, 6) > 0, np.inf, feed["g"]).astype("float32") if broken else feed["g"]}
+        theirs = executor.run(program, feed={name: value.copy() for name, value in given.items()}, fetch_list=outs)
+        with np.errstate(all="ignore"):
+            ours = run_whole(graph, given_values(graph, given))
+        for name, expected in zip(graph.outputs[: len(outs)], theirs, strict=True):
+            assert close(ours[name].astype("float64"), expected), name
+
+
+def test_a_parameter_is_stepped_through_its_wider_master_copy() -> None:
+    paddle.enable_static()
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()), paddle.utils.unique_name.guard():
+        names = ("param", "grad", "moment1", "moment2", "master")
+        dtypes = ("float32", "float32", "float64", "float64", "float64")
+        given = {name: paddle.static.data(name, [4, 6], dtype) for name, dtype in zip(names, dtypes, strict=True)}
+        for name in ("param", "moment1", "moment2", "master"):
+            given[name].persistable = True
+        rate, one, two = (paddle.static.data(name, [1]) for name in ("rate", "pow1", "pow2"))
+        made = paddle._C_ops.adamw_(
+            given["param"], given["grad"], rate, given["moment1"], given["moment2"], None, one, two, given["master"],
+            None, 0.9, 0.999, 1e-8, 1.0, 0.01, True, False, 1000, True, False, False,
+        )  # fmt: skip
+    graph = from_paddle(program)
+    assert made
+    assert {graph.nodes[name].op for name in graph.nodes} >= {"adamw", "cast"}
+    assert graph.ties["master"] == "param"
+    new = {leader: name for name, leader in graph.ties.items() if name in graph.outputs}
+    assert graph.tensors[new["param"]].dtype == "float32"
+    assert graph.tensors[new["master"]].dtype == "float64"

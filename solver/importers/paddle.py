@@ -135,6 +135,11 @@ def _refuse_unknown(program: Any) -> None:
     """Name every op that becomes nothing here, at once."""
     unknown: dict[str, Any] = {}
     for op in program.global_block().ops:
+        if op.num_regions():
+            raise UnsupportedNodeError(
+                f"op {op.name()!r}{made_at(op)}: a branch or a loop that data decide cannot be planned; write out the "
+                "steps that run"
+            )
         if op.name() not in STRUCTURE and not is_known(kind_of(op)):
             unknown.setdefault(op.name(), op)
     if not unknown:

@@ -87,7 +87,15 @@ class Reading:
         self.values[source.id] = new
 
     def is_gradient(self, grad: Value, param: Value) -> None:
-        """Say what an optimizer takes as the gradient of a parameter."""
+        """Say what an optimizer takes as the gradient of a parameter.
+
+        It is what the backward pass makes, before it is clipped or scaled: that is what devices reduce.
+        """
+        while grad.maker is not None and grad.maker.op in SCALING:
+            whole = [value for value in grad.maker.inputs() if value.shape == param.shape and value.role == "result"]
+            if len(whole) != 1:
+                break
+            grad = whole[0]
         if grad.role == "result" and param.role == "weight":
             self.sketch.slopes.append((grad, param))
 
@@ -131,14 +139,14 @@ class Reading:
             raise UnknownNameError(f"{next(iter(self.input_shapes))!r} is no input of the program: it has {known}")
         left: dict[int, tuple[str, Value]] = {}
         for source in fetch:
-            self._leave(left, self._one(source, "fetch"))
+            self._leave(left, self._made(source, "fetch"))
         if not fetch:
             for value in self.losses:
                 self._leave(left, value)
             for name, value in self.ends.values():
                 self._leave(left, value, name)
         given = [
-            (self._one(param, "gradients"), self._one(grad, "gradients"))
+            (self._one(param, "gradients"), self._made(grad, "gradients"))
             for param, grad in gradients
             if grad is not None
         ]
@@ -156,6 +164,11 @@ class Reading:
         if value.role == "known":
             return
         left.setdefault(id(value), (name, value))
+
+    def _made(self, source: Any, where: str) -> Value:
+        """Return a tensor that leaves the graph; a known one leaves as a copy."""
+        value = self._one(source, where)
+        return self.sketch.emit("assign", value, name="constant")[0] if value.role == "known" else value
 
     def _one(self, source: Any, where: str) -> Value:
         found = self.values.get(source.id) if isinstance(source, paddle.pir.Value) else None
@@ -226,6 +239,8 @@ class Reading:
             self.wishes.append((found, placement_of(result)))
 
 
+SCALING = frozenset({"multiply", "divide", "scale", "cast", "clip", "check_finite_and_unscale", "update_loss_scaling"})
+"""Ops between the backward pass and an update that reduce nothing."""
 SEEDED = frozenset({"scale", "cast", "add_n", "multiply", "reshard"})
 
 

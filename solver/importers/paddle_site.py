@@ -212,7 +212,7 @@ class Site:
     # ----------------------------------------------------------------------------------------------------- writing
 
     def emit(self, op: str, *operands: Operand, **attrs: Any) -> Value:
-        """Write an op of one result and return it; what reads nothing but small known values is computed at once."""
+        """Write an op of one result and return it; what reads only small known values is computed, not written."""
         return next(iter(self.emit_slots(op, *operands, **attrs).values()))
 
     def emit_slots(self, op: str, *operands: Operand, name: str = "", **attrs: Any) -> dict[str, Value]:
@@ -226,7 +226,12 @@ class Site:
             next(iter(made.values())).name = self.label if op == self.kind else f"{self.label}.{op}"
         step = sketch.steps[-1]
         small = all(prod(value.shape) <= CONSTANT_LIMIT for value in made.values())
-        if small and step.operands and all(value.data is not None for value in step.inputs()):
+        if (
+            small
+            and "seed" not in rule_for(op).attrs
+            and step.operands
+            and all(value.data is not None for value in step.inputs())
+        ):
             sketch.steps.pop()
             self._compute(op, step.operands, attrs, made)
         return made
