@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import paddle
-import tiny_gpt
 from numpy.typing import NDArray
 from paddle import nn
 from paddle.nn import functional
+
+from tests import tiny_gpt
 
 Array = NDArray[Any]
 

@@ -34,9 +34,19 @@ def _jax() -> Graph:
     )
 
 
+def _paddle() -> Graph:
+    pytest.importorskip("paddle", reason="PaddlePaddle is not installed: pip install 'shardproof[paddle]'")
+    from solver import from_paddle
+    from tests.paddle_models import build, gpt, gpt_tokens
+
+    built = build(gpt, gpt_tokens())
+    return from_paddle(built.program, fetch=[built.loss], gradients=built.gradients)
+
+
 WAYS: dict[str, Callable[[], Graph]] = {
     "autodiff": lambda: training_step(written_here(), "loss"),
     "jax": _jax,
+    "paddle": _paddle,
 }
 """Way in -> the step that gives the loss first and then a gradient for each weight, tied to it."""
 
