@@ -9,11 +9,12 @@ jax = pytest.importorskip("jax", reason="JAX is not installed: pip install 'shar
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)
 from solver import from_jax
+from tests.jax_blocks import BLOCKS
 from tests.jax_cases import ELEMENTWISE, PRODUCTS, VIEWS, Case
 from tests.jax_index_cases import CALLS, INDEXING, WINDOWS
 from tests.jax_runs import compare
 
-CASES = [*ELEMENTWISE, *VIEWS, *PRODUCTS, *INDEXING, *WINDOWS, *CALLS]
+CASES = [*ELEMENTWISE, *VIEWS, *PRODUCTS, *INDEXING, *WINDOWS, *CALLS, *BLOCKS]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -247,6 +247,9 @@ _BINARY = {
     "le": "less_equal",
     "gt": "greater_than",
     "ge": "greater_equal",
+    "eq_to": "equal",
+    "lt_to": "less_than",
+    "le_to": "less_equal",
 }
 
 ELEMENTWISE: dict[str, Translation] = {

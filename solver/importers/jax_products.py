@@ -59,6 +59,25 @@ def _equation(x: Value, y: Value, contracted: Pair, batch: Pair) -> str:
     return f"{''.join(left)},{''.join(right)}->{''.join([*shared, *kept])}"
 
 
+def _ragged_dot(site: Site) -> Value:
+    """Rows in groups, each times a matrix of its own; or a product of each group of the summed dim."""
+    x, y, sizes = site.operands
+    numbers, offset = site.params["ragged_dot_dimension_numbers"], site.params.get("group_offset")
+    (contracted, batch), ragged = numbers.dot_dimension_numbers, tuple(map(int, numbers.lhs_ragged_dimensions))
+    groups = tuple(map(int, numbers.rhs_group_dimensions))
+    if len(x.shape) != 2 or batch[0] or len(contracted[0]) != 1 or len(ragged) != 1 or offset is not None:
+        raise site.refuse(f"its dimension numbers {numbers} are not supported: of two dims of x one is ragged")
+    left, right = int(contracted[0][0]), int(contracted[1][0])
+    offs = site.emit("cumsum", sizes, axis=0)
+    if ragged[0] == left and not groups:
+        x, y = site.transpose(x, [1 - left, left]), site.transpose(y, [right, 1 - right])
+    elif ragged[0] != left and len(groups) == 1 and len(y.shape) == 3:
+        x, y = site.transpose(x, [1 - left, left]), site.transpose(y, [groups[0], right, 3 - groups[0] - right])
+    else:
+        raise site.refuse(f"its dimension numbers {numbers} are not supported: rows or the summed dim are in groups")
+    return site.cast(site.emit("grouped_mm", x, y, offs), site.dtype)
+
+
 # ---------------------------------------------------------------------------------------------------------- reductions
 
 
@@ -132,6 +151,7 @@ def _top_k(site: Site) -> Sequence[Value]:
 
 PRODUCTS: dict[str, Translation] = {
     "dot_general": _dot_general,
+    "ragged_dot_general": _ragged_dot,
     **{
         theirs: _reduce(ours)
         for theirs, ours in {

@@ -114,6 +114,14 @@ def _stack(site: Site) -> Value:
     return site.emit("stack", site.operands, axis=int(site.params["axis"]))
 
 
+def _unstack(site: Site) -> Sequence[Value]:
+    return site.emit_all("unbind", site.operands[0], axis=int(site.params["axis"]))
+
+
+def _tile(site: Site) -> Value:
+    return site.emit("tile", site.operands[0], repeat_times=[int(count) for count in site.params["reps"]])
+
+
 def _split(site: Site) -> Sequence[Value]:
     sizes = [int(size) for size in site.params["sizes"]]
     if len(sizes) == 1:
@@ -142,6 +150,8 @@ VIEWS: dict[str, Translation] = {
     "pad": _pad,
     "concatenate": _concatenate,
     "stack": _stack,
+    "unstack": _unstack,
+    "tile": _tile,
     "split": _split,
     "iota": _iota,
 }
