@@ -122,7 +122,7 @@ def test_random_graphs_agree_with_differences(case: Any) -> None:
         try:
             step = add_gradients(graph, name)
         except AutodiffError as error:
-            if "depends on no learned parameter" in str(error):
+            if any(told in str(error) for told in ("no learned parameter", "no gradient through its result softmax")):
                 continue
             raise
         assert all(floating(graph.tensors[parameter]) for parameter in step.gradients.values())
