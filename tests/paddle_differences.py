@@ -70,7 +70,11 @@ RIGHT: dict[str, dict[str, str]] = {
 _WEIGHT = "the grad of the filter adds up over the batch, and is told as whole"
 _BATCH_CUT = "the filter and its grad have no dim of the batch, and are cut along with it"
 
+_LOST = "terms of a sum go in, and the result is told as whole"
+
 PROGRAM_FAULTS: dict[str, dict[str, str]] = {
+    "unbind": {"forward P(sum) -> R *": _LOST},
+    "concat": {"forward P(sum) P(sum) -> R": _LOST},
     "logsumexp": FAULTS["logsumexp"],
     "p_norm": FAULTS["p_norm"],
     "scatter": FAULTS["scatter"],

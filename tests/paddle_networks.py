@@ -50,7 +50,41 @@ def _conv(x: Any, w: Any, **attrs: Any) -> Any:
     return fn.conv2d(x, w, padding=1, **attrs)
 
 
+def _partial(write: Callable[[Any], Any]) -> Network:
+    """A function of a product, which is partial where the contracted dim is cut."""
+    return net(lambda x, y: write(paddle.matmul(x, y)), x=A, y=(6, 8))
+
+
+PARTIAL: dict[str, Callable[[Any], Any]] = {
+    "unbind": lambda z: paddle.unbind(z, 0),
+    "expand": lambda z: paddle.expand(z, [2, 4, 8]),
+    "tile": lambda z: paddle.tile(z, [1, 2]),
+    "concat": lambda z: paddle.concat([z, z], 0),
+    "stack": lambda z: paddle.stack([z, z], 1),
+    "split": lambda z: paddle.split(z, 2, 1),
+    "slice": lambda z: z[:, 0:4],
+    "transpose": lambda z: paddle.transpose(z, [1, 0]),
+    "reshape": lambda z: paddle.reshape(z, [2, 2, 8]),
+    "scale": lambda z: paddle.scale(z, 2.0),
+    "shift": lambda z: paddle.scale(z, 1.0, 1.0),
+    "add": lambda z: z + z,
+    "multiply": lambda z: z * z,
+    "relu": fn.relu,
+    "abs": paddle.abs,
+    "sum": lambda z: paddle.sum(z, 1),
+    "mean": lambda z: paddle.mean(z, 0),
+    "max": lambda z: paddle.max(z, 1),
+    "softmax": fn.softmax,
+    "cast": lambda z: paddle.cast(z, "float64"),
+    "triu": paddle.triu,
+    "unsqueeze": lambda z: paddle.unsqueeze(z, 0),
+    "cumsum": lambda z: paddle.cumsum(z, 1),
+    "assign": paddle.assign,
+}
+"""Functions that a partial tensor meets."""
+
 NETWORKS: dict[str, Network] = {
+    **{f"partial_{name}": _partial(write) for name, write in PARTIAL.items()},
     **{name: net(getattr(paddle, name), x=A) for name in UNARY.split()},
     **{name: net(getattr(fn, name), x=A) for name in ACTIVATIONS.split()},
     **{name: net(getattr(paddle, name), x=B, y=(4, 6)) for name in BINARY.split()},

@@ -209,17 +209,25 @@ def placings(name: str) -> Iterator[dict[str, tuple[Placement, ...]]]:
             yield alike
 
 
-def findings(name: str) -> tuple[dict[str, list[Finding]], int]:
+def on_two_axes(name: str) -> Iterator[dict[str, tuple[Placement, ...]]]:
+    """Yield each pair of placings, one a mesh axis, where no dim is cut twice."""
+    for first, second in itertools.product(placings(name), repeat=2):
+        joint = {key: first[key] + second[key] for key in first}
+        if not any(a == b and isinstance(a, Shard) for a, b in joint.values()):
+            yield joint
+
+
+def findings(name: str, axes: int = 1) -> tuple[dict[str, list[Finding]], int]:
     """Write a network with its inputs placed in every way, and return by op what differs, and how many ops spoke."""
     arrays = {key: value for key, value in NETWORKS[name].inputs.items() if value.dtype.kind != "f"}
     found: dict[str, dict[str, Finding]] = {}
     spoken = 0
-    for given in placings(name):
+    for given in placings(name) if axes == 1 else on_two_axes(name):
         try:
             written = program(name, given)
         except (ValueError, RuntimeError):  # Their rule refuses the placements.
             continue
-        for told in Trace(arrays, 1).run(written.global_block()):
+        for told in Trace(arrays, axes).run(written.global_block()):
             spoken += 1
             judge = Judge(told.subject)
             if not judge.is_ours(told.answer):
