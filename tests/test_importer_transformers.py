@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import pytest
 
-from solver import Graph, Mesh, from_torch, plan
+from solver import Graph, Mesh, Plan, from_torch, plan
 from solver.values import given_values, run_whole
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'shardproof[torch]'")
@@ -20,10 +19,6 @@ SLOW = {**HARDWARE["compute"], "peak": {"float32": 10**9}}
 """Computing so dear that every device has to take its share."""
 MESHES = {"2x2": {"dp": 2, "tp": 2}, "2x2x2": {"dp": 2, "fsdp": 2, "tp": 2}}
 MODELS = [*WORD_MODELS, *IMAGE_MODELS]
-OPS = {
-    "gpt2": {"embedding": 1, "flash_attention_grad": 2, "layer_norm": 5, "log_softmax": 1},
-    "llama": {"silu": 2, "rsqrt": 5, "embedding_grad": 1},
-}
 
 
 @dataclass(frozen=True)
@@ -54,26 +49,25 @@ def test_loss_and_every_gradient_are_torchs(name: str) -> None:
     agree({s.graph.gradients[output]: found[output] for output in s.graph.gradients}, s.truth.gradients)
 
 
-def batch_first(s: Step) -> dict[str, Any]:
-    return dict.fromkeys(s.inputs, "dp=S(0)")
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_plans_on_2x2(name: str) -> None:
-    hold(step(name), MESHES["2x2"])
+    assert hold(step(name), MESHES["2x2"], gap=0).status == "optimal"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_plans_on_2x2x2(name: str) -> None:
-    hold(step(name), MESHES["2x2x2"])
+    hold(step(name), MESHES["2x2x2"], gap=0.001)
 
 
-def hold(s: Step, mesh: dict[str, int]) -> None:
+def hold(s: Step, mesh: dict[str, int], gap: float) -> Plan:
     """Plan with the batch on the first mesh axis, check the proof, run the plan on the weights of the model."""
-    found = plan(s.graph, Mesh(mesh, hardware=SLOW), pins=batch_first(s), timeout=120)
-    assert found.status == "optimal", found.gap
+    pins = dict.fromkeys(s.inputs, "dp=S(0)")
+    found = plan(s.graph, Mesh(mesh, hardware=SLOW), pins=pins, gap=gap, timeout=300)
+    assert found.gap is not None
+    assert found.gap <= gap
     assert found.check().ok
     ran = found.simulate(values=s.values)
     assert ran.ok, ran
     assert ran.bytes_sent > 0
+    return found
