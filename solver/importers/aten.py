@@ -61,7 +61,7 @@ _IDLE = frozenset({"device", "layout", "pin_memory", "non_blocking"})
 """Arguments that say where memory lies, which is no matter of layout."""
 _ROLES: dict[str, Any] = {PARAMETER: "weight", BUFFER: "state"}
 _WRAPPER = "m."
-"""What a capture puts before every name where it wraps the module."""
+"""What a capture that does not say what its outputs are puts before every name: it wraps the module."""
 _LISTED = 40
 """Of more names than this a note lists the first ones."""
 
@@ -115,7 +115,8 @@ class _Reading:
         self.sources: dict[str, Value] = {}
         self.aliases = Aliases(self.scope, self._value, self._site)
         named = [node.target for node in capture.nodes if node.role in _ROLES and node.target]
-        self.prefix = _WRAPPER if named and all(name.startswith(_WRAPPER) for name in named) else ""
+        wrapped = named and not capture.nodes[-1].outs and all(name.startswith(_WRAPPER) for name in named)
+        self.prefix = _WRAPPER if wrapped else ""
 
     def run(self) -> Graph:
         """Read every node, and write down what the outputs need."""
