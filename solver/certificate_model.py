@@ -40,7 +40,7 @@ class Choices:
         Of each value, in picoseconds; INF where it is forbidden.
     keys : int array, shape (values, ...)
         Each value as a certificate names it: rows per mesh axis, or (made, held), of a tied output also which of
-        the two it is delivered from.
+        the two it is delivered from. Of a relayed tensor what is held stands in all places.
     """
 
     price: Ints
@@ -148,8 +148,16 @@ class Model:
         return found
 
     def _has_variable(self, tensor: str) -> bool:
-        readers = len(self.problem.uses[tensor]) + (tensor in self.graph.outputs)
-        return self.graph.tensors[tensor].producer is None or readers > 1 or tensor in self.problem.pins_on
+        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.pins_on
+        return not free or self._readers(tensor) > 1
+
+    def _relayed(self, tensor: str) -> bool:
+        """Tell whether a tensor is read twice, so that a copy is read by both: its value is what is held."""
+        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.pins_on
+        return free and self._readers(tensor) == 2
+
+    def _readers(self, tensor: str) -> int:
+        return len(self.problem.uses[tensor]) + (tensor in self.graph.outputs)
 
     def _joint(self, node: str) -> Joint:
         """Return the joint rows of an op, pins aside; equal ops share them."""
@@ -187,6 +195,15 @@ class Model:
         return found
 
     def _tensor(self, tensor: str) -> Choices:
+        return self._held_alone(tensor) if self._relayed(tensor) else self._made_and_held(tensor)
+
+    def _held_alone(self, tensor: str) -> Choices:
+        count, delivery = len(self._index(tensor)), self._delivery(tensor)
+        price = np.zeros(count, np.int64) if delivery is None else np.minimum(delivery, INF)
+        held = np.arange(count)
+        return Choices(price, np.stack([held] * (3 if self._tied_output(tensor) else 2), axis=1))
+
+    def _made_and_held(self, tensor: str) -> Choices:
         problem, fact, price = self.problem, self.graph.tensors[tensor], self._price(tensor)[0]
         allowed: Ints | None = None
         if fact.producer is None:
@@ -239,8 +256,9 @@ class Model:
                 if self._has_variable(tensor):
                     head: Name = ("tensor", tensor)
                     same = self._equal_only(len(self._index(tensor)))
+                    price = self._price(tensor) if self._relayed(tensor) else same
                     asks = self.choices[head].keys[:, 0]
-                    found.append(Link(f"made:{tensor}", ("op", node), head, *same, self._made(node, slot), asks))
+                    found.append(Link(f"made:{tensor}", ("op", node), head, *price, self._made(node, slot), asks))
         return found + [self._tie(follower, leader) for follower, leader in self.problem.ties.items()]
 
     def _tie(self, follower: str, leader: str) -> Link:

@@ -17,7 +17,7 @@ from solver.problem import Problem, problem
 from solver.reference_layout import lie
 from solver.reference_task import Task
 from solver.search.build import Built, build
-from solver.search.copies import useful_pairs
+from solver.search.copies import relayed, useful_pairs
 from solver.search.network import INF, arc_consistency
 from tests.graphs import HARDWARE, Case, random_graphs
 
@@ -68,8 +68,9 @@ def test_an_assignment_costs_what_its_plan_costs(case: Case, seed: int) -> None:
         cost, choice = built.network.cost(assignment), built.choice(assignment)
         if cost < INF:
             total = Evaluation(wishes, choice).total
-            assert total <= cost if wishes.ties else total == cost  # a delivery may be drawn to read the farther copy
             assert priced_by_the_reference(case, wishes, choice) == total
+            drawn_far = wishes.ties or any(pairs.relay and name in choice.held for name, pairs in built.pairs.items())
+            assert total <= cost if drawn_far else total == cost  # a read may be drawn from the farther copy
 
 
 @pytest.mark.parametrize("hardware", sorted(HARDWARE))
@@ -91,6 +92,20 @@ def test_a_copy_that_is_left_out_is_never_better(hardware: str, local_only: bool
             assert m in useful
             for wanted in product(*needs):
                 assert cheapest(prices, m, useful, wanted, delivery) == cheapest(prices, m, every, wanted, delivery)
+
+
+@pytest.mark.parametrize("hardware", sorted(HARDWARE))
+@pytest.mark.parametrize("local_only", [False, True])
+def test_what_is_read_twice_is_read_from_what_is_held(hardware: str, local_only: bool) -> None:
+    """Two reads cost as much where both must read the copy as where each may read what was made."""
+    mesh = Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE[hardware])
+    prices = reshard_table((4, 4), 4, one_part((4, 4)), mesh, ("sum",), local_only).time
+    every = np.arange(len(prices), dtype=np.int32)
+    relay = relayed(len(prices), None, tied=False)
+    assert relay.made.tolist() == relay.held.tolist() == every.tolist()
+    for m, *wanted in product(every, repeat=3):
+        both = np.minimum(INF, prices[m] + prices[:, wanted[0]] + prices[:, wanted[1]]).min()
+        assert both == cheapest(prices, m, every, tuple(wanted), None)
 
 
 def cheapest(prices: np.ndarray, m: int, held: np.ndarray, wanted: tuple[int, ...], delivery: np.ndarray | None) -> int:

@@ -17,7 +17,7 @@ from solver.cost.reshard import ReshardTable
 from solver.deadline import OutOfTimeError, keep_time
 from solver.graph import Use
 from solver.problem import Problem
-from solver.search.copies import Pairs, useful_pairs
+from solver.search.copies import Pairs, relayed, useful_pairs
 from solver.search.joint import JointRows, JointTable
 from solver.search.network import INF, Edge, Network, Variable
 
@@ -55,17 +55,21 @@ class Built:
         rows: dict[str, tuple[int, ...]] = {}
         stored: dict[str, Layout] = {}
         held: dict[str, Layout] = {}
+        chosen: dict[str, int] = {}
         for variable, value in zip(self.network.variables, assignment, strict=True):
             name = variable.name
             if variable.kind == "op":
-                rows[name] = tuple(int(i) for i in self.joint[name].rows[self.kept[name][value]])
+                joint, row = self.joint[name], self.kept[name][value]
+                rows[name] = tuple(int(i) for i in joint.rows[row])
+                results = self.problem.graph.nodes[name].results
+                chosen.update(zip(results, (int(column[row]) for column in joint.results), strict=True))
                 continue
-            layouts = self.problem.layouts(name)
-            made, kept = self.pairs[name].made[value], self.pairs[name].held[value]
+            layouts, pairs, producer = self.problem.layouts(name), self.pairs[name], chosen.get(name)
+            made = pairs.made[value] if producer is None else producer
             if self.problem.graph.tensors[name].producer is None:
                 stored[name] = layouts[made]
-            if made != kept:
-                held[name] = layouts[kept]
+            if made != pairs.held[value]:
+                held[name] = layouts[pairs.held[value]]
         return Choice(rows, stored, held)
 
 
@@ -89,8 +93,9 @@ def build(problem: Problem) -> Built:
 
     Notes
     -----
-    One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin
-    (made, held). Every use is an edge; a result of one use goes straight from op to op. A tie is an edge between the
+    One variable per op (its joint row), per source (storage, held copy), and per result of several uses or with a pin:
+    (made, held), or what is held alone where it is read twice. Every use is an edge; a result of one use goes straight
+    from op to op. A tie is an edge between the
     storage of the leader and that of the follower, which must be equal, or what a tied output is delivered from.
     """
     for name, node in problem.graph.nodes.items():
@@ -217,6 +222,19 @@ class _Builder:
 
     def add_tensor(self, tensor: str) -> None:
         """Add the variable of a source, or of a result that has several uses or a pin."""
+        pairs = self._relayed(tensor) if self._is_relayed(tensor) else self._paired(tensor)
+        self.pairs[tensor] = pairs
+        self._add(Variable(tensor, "tensor", pairs.cost))
+
+    def _relayed(self, tensor: str) -> Pairs:
+        count, tied = len(self.problem.layouts(tensor)), self.problem.delivered_as(tensor) is not None
+        delivery = self._delivery(tensor)
+        key = ("relayed", count, tied, None if delivery is None else delivery.tobytes())
+        if key not in self.useful:
+            self.useful[key] = relayed(count, delivery, tied=tied), self.prices(tensor)
+        return self.useful[key][0]
+
+    def _paired(self, tensor: str) -> Pairs:
         problem = self.problem
         index = self.joint_table.layout_index(tensor)
         fact = problem.graph.tensors[tensor]
@@ -241,18 +259,21 @@ class _Builder:
             copies = problem.communication != "frozen"
             useful = useful_pairs(made, allowed, prices, needs, delivery, copies=copies)
             self.useful[key] = useful.leaving() if tied else useful, prices
-        pairs, _ = self.useful[key]
-        self.pairs[tensor] = pairs
-        self._add(Variable(tensor, "tensor", pairs.cost))
+        return self.useful[key][0]
 
     def _add(self, variable: Variable) -> None:
         self.position[variable.kind, variable.name] = len(self.variables)
         self.variables.append(variable)
 
     def _has_variable(self, tensor: str) -> bool:
-        problem = self.problem
-        several = len(problem.uses[tensor]) + (tensor in problem.graph.outputs) > 1
-        return several or tensor in problem.pins_on
+        return self._reads(tensor) > 1 or tensor in self.problem.pins_on
+
+    def _is_relayed(self, tensor: str) -> bool:
+        made = self.problem.graph.tensors[tensor].producer is not None
+        return made and self._reads(tensor) == 2 and tensor not in self.problem.pins_on
+
+    def _reads(self, tensor: str) -> int:
+        return len(self.problem.uses[tensor]) + (tensor in self.problem.graph.outputs)
 
     def _kept(self, name: str, uses: list[Use], joint: JointRows) -> IntArray:
         """Return the joint rows that meet the pins on the uses of an op."""
@@ -298,10 +319,9 @@ class _Builder:
 
     def _add_made(self, node: str, slot: int, tensor: str) -> None:
         tail, head = self.position["op", node], self.position["tensor", tensor]
-        same = self.identity(len(self.problem.layouts(tensor)))
-        self.edges.append(
-            Edge(f"made:{tensor}", tail, head, same, self._made_columns(node, slot), self.pairs[tensor].made)
-        )
+        pairs = self.pairs[tensor]
+        table = self.prices(tensor) if pairs.relay else self.identity(len(self.problem.layouts(tensor)))
+        self.edges.append(Edge(f"made:{tensor}", tail, head, table, self._made_columns(node, slot), pairs.made))
 
     def _add_delivery(self, node: str, slot: int, tensor: str, leader: str) -> None:
         """Add the edge from the storage of a leader to what a tied output is delivered from."""

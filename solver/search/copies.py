@@ -35,12 +35,15 @@ class Pairs:
         The price of the copy, and of delivering the tensor where it is a graph output without a tie.
     left : int32 array or None
         Of a tied output what its delivery reads: made, or held. Each copy is there twice then.
+    relay : bool
+        Whether the values are held layouts alone: both reads of a tensor that is read twice read what is held.
     """
 
     made: IdArray
     held: IdArray
     cost: IntArray
     left: IdArray | None = None
+    relay: bool = False
 
     @cached_property
     def columns(self) -> IdArray:
@@ -57,6 +60,26 @@ class Pairs:
         copied = self.made != self.held
         made, held, cost = (np.concatenate([part, part[copied]]) for part in (self.made, self.held, self.cost))
         return Pairs(made, held, cost, np.concatenate([self.made, self.held[copied]]))
+
+
+def relayed(count: int, delivery: IntArray | None, *, tied: bool) -> Pairs:
+    """Return the values of a result that is read twice: one a layout.
+
+    A copy that only one of two reads would read saves nothing, by the triangle inequality: either both read it or there
+    is none, and then what is held is what is made. So the price of the copy stands on the edge from the op.
+
+    Parameters
+    ----------
+    count : int
+        Of layouts.
+    delivery : int64 array or None
+        Per layout the price of delivering the tensor, where one of the reads is an untied delivery.
+    tied : bool
+        Whether one of the reads is a tied delivery.
+    """
+    held = np.arange(count, dtype=np.int32)
+    cost = np.zeros(count, np.int64) if delivery is None else np.minimum(delivery, INF)
+    return Pairs(held, held, cost, held if tied else None, relay=True)
 
 
 def useful_pairs(
