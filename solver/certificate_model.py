@@ -259,7 +259,24 @@ class Model:
                     price = self._price(tensor) if self._relayed(tensor) else same
                     asks = self.choices[head].keys[:, 0]
                     found.append(Link(f"made:{tensor}", ("op", node), head, *price, self._made(node, slot), asks))
-        return found + [self._tie(follower, leader) for follower, leader in self.problem.ties.items()]
+        found += [self._tie(follower, leader) for follower, leader in self.problem.ties.items()]
+        return found + [link for node, of in self.graph.repeats.items() for link in self._repeat(node, of)]
+
+    def _repeat(self, node: str, of: str) -> list[Link]:
+        """Return the edges that give an op the layouts of the op that it repeats."""
+        first, second = self._joint(of), self._joint(node)
+        sides = [
+            (f"repeat:{use.name}", use.tensor, first.operands[use.slot], second.operands[use.slot])
+            for use in self.graph.operand_uses(node)
+        ]
+        for slot, tensor in enumerate(self.graph.nodes[node].results):
+            sides.append((f"repeat:{node}>{tensor}", tensor, first.results[slot], second.results[slot]))
+        return [
+            Link(
+                name, ("op", of), ("op", node), *self._equal_only(len(self._index(tensor))), np.stack([one] * 2, 1), two
+            )
+            for name, tensor, one, two in sides
+        ]
 
     def _tie(self, follower: str, leader: str) -> Link:
         """Return the edge from the storage of a leader to that of a follower, or to what it is delivered from."""

@@ -14,7 +14,7 @@ from ops.bind import BoundRule
 from ops.notation import RuleError
 from ops.registry import rule_for
 from solver.graph_operands import operand_names
-from solver.graph_ties import check_gradient, check_tie
+from solver.graph_ties import check_gradient, check_order, check_repeat, check_tie
 from solver.graph_values import (
     GraphError,
     Node,
@@ -77,6 +77,8 @@ class Graph:
         """Follower -> leader."""
         self.gradients: dict[str, str] = {}
         """Final gradient -> its parameter."""
+        self.repeats: dict[str, str] = {}
+        """Op -> the op whose layouts it takes."""
         self.notes: list[str] = []
         """What an importer changed on the way in, a sentence each."""
         self._signatures: dict[str, Signature] = {}
@@ -233,6 +235,22 @@ class Graph:
         check_gradient(self, *names)
         self.gradients[names[0]] = names[1]
 
+    def repeat(self, node: str, of: str) -> None:
+        """Let an op lie as another one does, as in the next trip of a loop (docs/semantics.md, section 2).
+
+        Parameters
+        ----------
+        node, of : str
+            Names of equal ops; attributes that do not change the rows, as where a slice starts, may differ.
+
+        Raises
+        ------
+        GraphError
+            Where one is no op, they are not equal, or the first one repeats another op already.
+        """
+        check_repeat(self, node, of)
+        self.repeats[node] = of
+
     # ------------------------------------------------------------------------------------------------------- reading
 
     def uses(self, tensor: str) -> list[Use]:
@@ -286,8 +304,9 @@ class Graph:
         Raises
         ------
         GraphError
-            Where nothing leaves the graph.
+            Where nothing leaves the graph, or an op repeats a later one.
         """
+        check_order(self)
         if not self.outputs:
             raise GraphError(f"graph {self.name!r} has no output: call output(tensor) on what it is to compute")
 

@@ -44,7 +44,12 @@ def write(graph: Graph) -> dict[str, Any]:
             }
             items.append({**item, "module": node.module} if node.module else item)
     data = {"format": FORMAT, "version": VERSION, "name": graph.name, "items": items, "outputs": list(graph.outputs)}
-    more = {"ties": dict(graph.ties), "gradients": dict(graph.gradients), "notes": list(graph.notes)}
+    more = {
+        "ties": dict(graph.ties),
+        "gradients": dict(graph.gradients),
+        "repeats": dict(graph.repeats),
+        "notes": list(graph.notes),
+    }
     return data | {key: value for key, value in more.items() if value}
 
 
@@ -76,6 +81,8 @@ def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
                 if not isinstance(name, str) or name not in graph.tensors:
                     raise GraphError(f"{kind} of graph {graph.name!r} name {name!r}, which is no tensor of it")
             add(*(graph.tensors[name] for name in pair))
+    for node, of in _field({"repeats": {}, **data}, "repeats", dict, "the graph").items():
+        graph.repeat(node, of)
     graph.notes += _field({"notes": [], **data}, "notes", list, "the graph")
     return graph
 

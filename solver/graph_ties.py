@@ -1,4 +1,4 @@
-"""What may be tied to what, and what may be the gradient of what."""
+"""What may be tied to what, what may be the gradient of what, and which op may repeat which."""
 
 from __future__ import annotations
 
@@ -72,3 +72,51 @@ def check_gradient(graph: Graph, tensor: str, parameter: str) -> None:
             f"{where}: {parameter!r} has the gradient {taken!r} already; "
             "where it is used in several places, add their gradients first"
         )
+
+
+def check_repeat(graph: Graph, node: str, of: str) -> None:
+    """Hold a new repeat against the graph.
+
+    Raises
+    ------
+    GraphError
+        For a repeat that cannot be.
+    """
+    where = f"repeat of {of!r} by {node!r}"
+    for name in (node, of):
+        if name not in graph.nodes:
+            raise GraphError(f"{where}: graph {graph.name!r} has no op {name!r}")
+    if node in graph.repeats:
+        raise GraphError(f"{where}: {node!r} repeats {graph.repeats[node]!r} already, and repeats only one")
+    chain = [of]
+    while chain[-1] in graph.repeats:
+        chain.append(graph.repeats[chain[-1]])
+    if node in chain:
+        told = " -> ".join(map(repr, [node, *chain[: chain.index(node) + 1]]))
+        raise GraphError(f"{where}: the repeats would go round in a circle, {told}; leave one of them out")
+    one, other = graph.nodes[node], graph.nodes[of]
+    if one.op != other.op:
+        raise GraphError(f"{where}: one is {one.op} and the other {other.op}; repeated ops are of one kind")
+    if _facts(graph, node) != _facts(graph, of) or graph.bind(node).rows != graph.bind(of).rows:
+        raise GraphError(f"{where}: they differ in operands, shapes, dtypes or in the ways they may be cut")
+
+
+def _facts(graph: Graph, node: str) -> list[tuple[object, ...]]:
+    """Return what each operand and result of an op is."""
+    uses = [(use.slot, use.tensor) for use in graph.operand_uses(node)]
+    tensors = [*uses, *enumerate(graph.nodes[node].results)]
+    return [(slot, graph.tensors[name].shape, graph.tensors[name].dtype) for slot, name in tensors]
+
+
+def check_order(graph: Graph) -> None:
+    """Hold the repeats of a whole graph against its order.
+
+    Raises
+    ------
+    GraphError
+        Where an op repeats a later one.
+    """
+    order = {name: index for index, name in enumerate(graph.nodes)} if graph.repeats else {}
+    for node, of in graph.repeats.items():
+        if order[of] > order[node]:
+            raise GraphError(f"op {node!r} repeats {of!r}, which comes later: let the later one repeat the other")

@@ -201,7 +201,7 @@ def _pattern(bound: BoundRule) -> _Pattern:
 
 
 class _Dims:
-    """The dims of a graph, united where one factor of an op holds them, and where tensors are tied."""
+    """The dims of a graph, united where a factor of an op holds them, where tensors are tied, and where ops repeat."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -217,6 +217,13 @@ class _Dims:
         for follower, leader in graph.ties.items():
             for dim in range(len(graph.tensors[leader].shape)):
                 self._united([self.cell(leader, dim), self.cell(follower, dim)])
+        for later, of in graph.repeats.items():
+            for one, other in zip(self._tensors(of), self._tensors(later), strict=True):
+                for dim in range(len(graph.tensors[one].shape)):
+                    self._united([self.cell(one, dim), self.cell(other, dim)])
+
+    def _tensors(self, node: str) -> list[str]:
+        return [*(use.tensor for use in self.graph.operand_uses(node)), *self.graph.nodes[node].results]
 
     def cell(self, tensor: str, dim: int) -> Cell:
         """Return the cell of a dim."""

@@ -96,6 +96,11 @@ class Problem:
         untied = {name for letting_go in self.policy for name in letting_go.followers(self.graph.ties)}
         return {follower: leader for follower, leader in self.graph.ties.items() if follower not in untied}
 
+    @cached_property
+    def repeating(self) -> frozenset[str]:
+        """The ops that repeat another one or are repeated."""
+        return frozenset((*self.graph.repeats, *self.graph.repeats.values()))
+
     def delivered_as(self, tensor: str) -> str | None:
         """Return the source in whose storage layout a graph output is delivered by a tie; None where it is by none."""
         return None if self.graph.tensors[tensor].producer is None else self.ties.get(tensor)
@@ -265,6 +270,9 @@ def problem(
     refinement = refine(graph)
     read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins))
     bound = bind_refined(graph, refinement.parts, offered)
+    for node, of in graph.repeats.items():
+        if bound[node].rows != bound[of].rows:
+            raise ProblemError(f"{node!r} cannot repeat {of!r}: with the parts of their tensors they have other rows")
     asked = Problem(graph, mesh, (), communication, offered, bound, refinement, (), _read_policy(graph, policy))
     return asked.with_pins(read)
 

@@ -116,6 +116,9 @@ def plans(task: Task) -> Iterator[Plan]:
     graph = task.graph
     sources = [tensor.name for tensor in graph.tensors.values() if tensor.producer is None]
     for picked in product(*(list(task.choices(node)) for node in graph.nodes)):
+        lying = {choice.node: lies_so(task, choice) for choice in picked}
+        if any(lying[node] != lying[of] for node, of in graph.repeats.items()):
+            continue
         results = {tensor: lies for choice in picked for tensor, lies in choice.made.items()}
         for stored in product(*map(task.storages, sources)):
             made = dict(zip(sources, stored, strict=True)) | results
@@ -133,6 +136,11 @@ def plans(task: Task) -> Iterator[Plan]:
                     )
                     if plan.reshards is not None:
                         yield plan
+
+
+def lies_so(task: Task, choice: Choice) -> tuple[Lie, ...]:
+    """Return all layouts that an op needs and makes, as an op that repeats it must."""
+    return (*choice.needed.values(), *choice.made.values())
 
 
 # ------------------------------------------------------------------------------------------------------- 4: the price
@@ -231,7 +239,8 @@ def settle(task: Task, tensor: str, made: Lie | None, needs: Needs, storage: Lie
 
 
 Open: TypeAlias = dict[Any, tuple[Lie | None, Needs]]
-"""The open tensors, as made and as needed so far; ``("stored", source)`` for what is tied to a source."""
+"""The open tensors, as made and as needed so far; ``("stored", source)`` for what is tied to a source,
+``("lies", op)`` for all that an op needs and makes which is repeated later."""
 
 
 def best(task: Task) -> tuple[int, Plan] | None:
@@ -253,11 +262,14 @@ def best(task: Task) -> tuple[int, Plan] | None:
         closing = [tensor for tensor, end in last.items() if end == node]
         touched = [use.tensor for use in graph.operand_uses(node)] + [*graph.nodes[node].results] if node else closing
         over = {*closing, *(("stored", root) for root, end in ends.items() if end == index)}
+        over |= {("lies", of) for of in task.repeated if order[task.repeated[of]] == index}
         longer: dict[Any, tuple[int, Any]] = {}
         beginnings = with_storages(task, beginnings, touched)
         for cost, choice in cheapest_alike(task, node) if node else [(0, None)]:
             for opened, (before, history) in beginnings.items():
                 open_now = use_and_make(task, dict(opened), choice) if choice else dict(opened)
+                if choice and not repeats_well(task, open_now, choice):
+                    continue
                 closed = [settled(task, tensor, open_now) for tensor in closing]
                 if None not in closed:
                     total = before + cost + sum(one.time for one in closed if one)
@@ -269,6 +281,15 @@ def best(task: Task) -> tuple[int, Plan] | None:
         return None
     total, history = beginnings[()]
     return total, assemble(task, *unrolled(history))
+
+
+def repeats_well(task: Task, opened: Open, choice: Choice) -> bool:
+    """Tell whether an op lies as the op that it repeats; note how it lies where it is repeated itself."""
+    lying = lies_so(task, choice)
+    if choice.node in task.repeated:
+        opened["lies", choice.node] = None, lying
+    of = task.graph.repeats.get(choice.node)
+    return of is None or opened["lies", of][1] == lying
 
 
 def unrolled(history: Any) -> tuple[dict[str, Choice], dict[str, Lie]]:

@@ -109,6 +109,11 @@ class Task:
             found |= {follower: leader, leader: leader}
         return found
 
+    @cached_property
+    def repeated(self) -> dict[str, str]:
+        """Each op that others repeat, and the last of these."""
+        return {self.graph.repeats[node]: node for node in self.graph.nodes if node in self.graph.repeats}
+
     def holdings(self, tensor: str) -> list[Lie]:
         """Return the held layouts that a tensor may have."""
         source = self.graph.tensors[tensor].producer is None

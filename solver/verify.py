@@ -122,6 +122,7 @@ class _Checking:
         found = Evaluation(self.asked, choice)
         self.findings += _pin_findings(self.asked, found)
         self.findings += _tie_findings(self.asked, found)
+        self.findings += _repeat_findings(self.asked, found)
         self.findings += _communication_findings(self.asked, found)
         self.findings += _differences("", consequences(found), self.data["consequences"])
         bound = self._bound()
@@ -243,6 +244,20 @@ def _tie_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
                 f"{follower!r} is {'stored' if source else 'delivered'} as {layout_text(layout)}, against its tie "
                 f"to {leader!r}, which is stored as {layout_text(found.made(leader))}"
             )
+
+
+def _repeat_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
+    for node, of in asked.graph.repeats.items():
+        if any(
+            one != other for one, other in zip(_layouts(asked, found, node), _layouts(asked, found, of), strict=True)
+        ):
+            yield f"{node!r} does not lie as {of!r}, which it repeats"
+
+
+def _layouts(asked: Problem, found: Evaluation, node: str) -> list[Layout]:
+    """Return all that an op needs and makes."""
+    needed = [found.needed(use) for use in asked.graph.operand_uses(node)]
+    return needed + [found.made(tensor) for tensor in asked.graph.nodes[node].results]
 
 
 def _communication_findings(asked: Problem, found: Evaluation) -> Iterator[str]:

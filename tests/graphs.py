@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 
 from ops import names
 from ops.placement import Partial, Placement, Replicate, Shard
-from solver.graph import Graph, Tensor
+from solver.graph import Graph, GraphError, Tensor
 from solver.graph_ties import STORED
 from solver.mesh import Mesh
 from solver.parts import refine
-from solver.problem import CAPABILITIES
+from solver.problem import CAPABILITIES, ProblemError, problem
 from tests.kernel_growth import KERNEL_SHAPES, LARGEST, loss, moved, windowed
 
 # Links so slow and so quick that now latency decides, now bandwidth, now computing. No number divides another.
@@ -359,6 +360,8 @@ def random_graphs(
     cut = sum(size > 1 for size in sizes)
     if prod(len(graph.bind(node).rows) ** cut for node in graph.nodes) < MOST_CHOICES and (tied or draw(st.booleans())):
         draw_ties(draw, graph)
+    if draw(st.integers(0, 3)) == 0:
+        draw_repeats(draw, graph)
     hardware = HARDWARE[draw(st.sampled_from(sorted(HARDWARE)))]
     mesh = Mesh(dict(zip(("dp", "tp", "pp"), sizes, strict=False)), hardware=hardware)
     return Case(
@@ -368,6 +371,20 @@ def random_graphs(
         draw(st.sampled_from(["any"] * 6 + ["none", "frozen"])),
         CAPABILITIES if kinds else draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"}), CAPABILITIES])),
     )
+
+
+def draw_repeats(draw: Any, graph: Graph) -> None:
+    """Let ops repeat earlier equal ones, as chance wants it."""
+    names = list(graph.nodes)
+    for index, node in enumerate(names):
+        for of in names[:index]:
+            if graph.nodes[of].op == graph.nodes[node].op and node not in graph.repeats and draw(st.booleans()):
+                with suppress(GraphError):
+                    graph.repeat(node, of)
+    try:
+        problem(graph, Mesh({"one": 1}))
+    except ProblemError:
+        graph.repeats.clear()
 
 
 def draw_ties(draw: Any, graph: Graph) -> None:

@@ -10,6 +10,7 @@ from solver.constraints.layouts import Layouts, Place
 from solver.constraints.op_rules import OpRules
 from solver.constraints.pins import add_pins
 from solver.constraints.reason import Reason
+from solver.constraints.repeats import add_repeats, repeated_places
 from solver.constraints.reshard import Communication
 from solver.constraints.ties import add_ties
 from solver.constraints.variables import Clauses
@@ -42,6 +43,7 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
     for node in problem.graph.nodes:
         rules.add(node, _places(problem, node))
     Communication(layouts).add()
+    add_repeats(layouts)
     add_pins(layouts)
     add_ties(layouts)
     return clauses
@@ -68,6 +70,8 @@ def _add_held(layouts: Layouts, tensor: str) -> None:
 
 def _places(problem: Problem, node: str) -> list[tuple[Place, str]]:
     """Return the uses and results of an op on which something hangs, and their tensors."""
+    if node in problem.repeating:
+        return repeated_places(problem, node)
     everything = problem.communication != "any"
     uses = [use for use in problem.graph.operand_uses(node) if everything or use.name in problem.pins_on]
     places: list[tuple[Place, str]] = [(("needed", node, use.slot), use.tensor) for use in uses]

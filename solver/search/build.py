@@ -199,6 +199,8 @@ class _Builder:
             if delivery is not None and not self._has_variable(tensor):
                 cost = np.minimum(INF, cost + delivery[joint.results[slot][kept]])
         self._add(Variable(name, "op", self._share("cost", cost)))
+        if name in problem.graph.repeats:
+            self._add_repeat(name, problem.graph.repeats[name])
         for use in uses:
             self._add_use(use)
         for slot, tensor in enumerate(node.results):
@@ -316,6 +318,22 @@ class _Builder:
             tail = self.position["op", producer]
             offered = self._made_columns(producer, problem.graph.tensors[use.tensor].slot)
         self.edges.append(Edge(use.name, tail, head, self.prices(use.tensor), offered, needed))
+
+    def _add_repeat(self, node: str, of: str) -> None:
+        """Demand that an op needs and makes the layouts of an earlier one."""
+        tail, head = self.position["op", of], self.position["op", node]
+        graph = self.problem.graph
+        for use in graph.operand_uses(node):
+            first, second = (self.joint[name].operands[use.slot][self.kept[name]] for name in (of, node))
+            self._add_equal(f"repeat:{use.name}", tail, head, use.tensor, first, second)
+        for slot, tensor in enumerate(graph.nodes[node].results):
+            first, second = (self.joint[name].results[slot][self.kept[name]] for name in (of, node))
+            self._add_equal(f"repeat:{node}>{tensor}", tail, head, tensor, first, second)
+
+    def _add_equal(self, name: str, tail: int, head: int, tensor: str, first: IdArray, second: IdArray) -> None:
+        same = self.identity(len(self.problem.layouts(tensor)))
+        twice = self._share("made", np.stack([first, first], axis=1))
+        self.edges.append(Edge(name, tail, head, same, twice, self._share("needed", second)))
 
     def _add_made(self, node: str, slot: int, tensor: str) -> None:
         tail, head = self.position["op", node], self.position["tensor", tensor]

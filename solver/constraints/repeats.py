@@ -1,0 +1,32 @@
+"""Repeated ops as clauses, each under its own reason."""
+
+from __future__ import annotations
+
+from solver.constraints.layouts import Layouts, Place
+from solver.constraints.reason import Reason
+from solver.problem import Problem
+
+
+def add_repeats(layouts: Layouts) -> None:
+    """Demand that a repeated op needs and makes the layouts of the op that it repeats.
+
+    Parameters
+    ----------
+    layouts : Layouts
+        The placements of needed and made of both must be written already.
+    """
+    problem = layouts.problem
+    for node, of in problem.graph.repeats.items():
+        text = f"{node!r} lies as {of!r}, which it repeats"
+        layouts.clauses.under(Reason("repeat", node, text, f"repeat of {of} by {node}"))
+        pairs = zip(repeated_places(problem, of), repeated_places(problem, node), strict=True)
+        for (place, _), (other, tensor) in pairs:
+            layouts.same(tensor, place, other)
+
+
+def repeated_places(problem: Problem, node: str) -> list[tuple[Place, str]]:
+    """Return the places of an op that a repeat speaks of, with their tensors: all it needs and makes."""
+    needed: list[tuple[Place, str]] = [
+        (("needed", node, use.slot), use.tensor) for use in problem.graph.operand_uses(node)
+    ]
+    return [*needed, *((("made", tensor), tensor) for tensor in problem.graph.nodes[node].results)]
