@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from solver.importers.jax_fold import known, number_of
 from solver.importers.jax_site import MOST_OPS, Site
-from solver.importers.sketch import Value
+from solver.importers.sketch import Step, Value
 
 Run: TypeAlias = Callable[[Any, Sequence[Value], str, str], list[Value]]
 """Translates a jaxpr at given operands, under a module path, called in a line of code."""
@@ -26,18 +27,40 @@ def _scan(site: Site, run: Run) -> list[Value]:
             f"its {length:,} trips of {each:,} ops are {length * each:,} ops when they are written out, and "
             f"{MOST_OPS:,} are the most: scan over fewer trips, or plan the body by itself"
         )
-    site.note(f"{site.where}: its {length} trips are written out")
+    site.note(f"{site.where}: its {length} trips are written out, and lie as one")
     name = site.drawing.fresh("scan")
     fixed, carry = site.operands[:consts], site.operands[consts:carried]
     slices = [_slices(site, operand, length) for operand in site.operands[carried:]]
     made: list[list[Value]] = [[] for _ in range(len(site.results) - len(carry))]
+    trips: list[list[Step]] = []
     for trip in reversed(range(length)) if params["reverse"] else range(length):
         module = ".".join(part for part in (site.module, name, str(trip)) if part)
+        begin = len(site.drawing.sketch.steps)
+        carry = [_entering(site, value) for value in carry]
         found = run(params["jaxpr"], [*fixed, *carry, *(parts[trip] for parts in slices)], module, site.line)
+        trips.append(site.drawing.sketch.steps[begin:])
         carry = found[: len(carry)]
         for parts, value in zip(made, found[len(carry) :], strict=True):
             parts.append(value)
+    _repeat(trips)
     return [*carry, *(_stacked(site, parts[::-1] if params["reverse"] else parts) for parts in made)]
+
+
+def _entering(site: Site, carried: Value) -> Value:
+    """What a trip begins with, as a view of its own: it has one layout in every trip."""
+    if carried.data is not None or not carried.shape:
+        return carried
+    return site.emit("reshape", carried, shape=list(carried.shape))
+
+
+def _repeat(trips: Sequence[Sequence[Step]]) -> None:
+    """Let each trip lie as the first one does, step by step where they are equal."""
+    kinds = [[f"{step.op} {[value.shape for value in step.inputs()]}" for step in trip] for trip in trips]
+    for trip, kind in zip(trips[1:], kinds[1:], strict=True):
+        matcher = difflib.SequenceMatcher(a=kinds[0], b=kind, autojunk=False)
+        for first, again, count in matcher.get_matching_blocks():
+            for step, of in zip(trip[again : again + count], trips[0][first : first + count], strict=True):
+                step.repeats = of
 
 
 def _slices(site: Site, x: Value, length: int) -> list[Value]:

@@ -67,6 +67,8 @@ class Step:
     attrs: dict[str, Any]
     name: str
     module: str
+    repeats: Step | None = None
+    """The step of an earlier trip of a loop that it is again."""
 
     def inputs(self) -> Iterator[Value]:
         """Yield the values that the step reads."""
@@ -169,6 +171,7 @@ class Sketch:
             writing.begin(value)
         for step in steps:
             writing.step(step)
+        writing.repeat(steps)
         outputs = [writing.tensors[id(value)] for _, value in self.outputs]
         writing.graph.output(*outputs)
         for index, weight in self.gradients.items():
@@ -252,6 +255,13 @@ class Writing:
         made = self.graph.op(step.op, *operands, name=self._name(step), module=step.module, **step.attrs)
         for value, tensor in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
             self.tensors[id(value)] = tensor
+
+    def repeat(self, steps: Sequence[Step]) -> None:
+        """Say which ops repeat which, where both are there."""
+        written = {id(step): str(self.tensors[id(step.results[0])].producer) for step in steps}
+        for step in steps:
+            if step.repeats is not None and id(step.repeats) in written:
+                self.graph.repeat(written[id(step)], of=written[id(step.repeats)])
 
     def _name(self, step: Step) -> str:
         if len(step.results) > 1:
