@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
@@ -13,11 +12,11 @@ from hypothesis import strategies as st
 
 from ops import names
 from ops.placement import Partial, Placement, Replicate, Shard
-from solver.graph import Graph, GraphError, Tensor
-from solver.graph_ties import STORED
+from solver.graph import Graph, Tensor
 from solver.mesh import Mesh
 from solver.parts import refine
-from solver.problem import CAPABILITIES, ProblemError, problem
+from solver.problem import CAPABILITIES
+from tests.graph_relations import draw_repeats, draw_ties
 from tests.kernel_growth import KERNEL_SHAPES, LARGEST, loss, moved, windowed
 
 # Links so slow and so quick that now latency decides, now bandwidth, now computing. No number divides another.
@@ -371,44 +370,6 @@ def random_graphs(
         draw(st.sampled_from(["any"] * 6 + ["none", "frozen"])),
         CAPABILITIES if kinds else draw(st.sampled_from([frozenset(), frozenset({"masked_lookup"}), CAPABILITIES])),
     )
-
-
-def draw_repeats(draw: Any, graph: Graph) -> None:
-    """Let ops repeat earlier equal ones, as chance wants it."""
-    names = list(graph.nodes)
-    for index, node in enumerate(names):
-        for of in names[:index]:
-            if graph.nodes[of].op == graph.nodes[node].op and node not in graph.repeats and draw(st.booleans()):
-                with suppress(GraphError):
-                    graph.repeat(node, of)
-    try:
-        problem(graph, Mesh({"one": 1}))
-    except ProblemError:
-        graph.repeats.clear()
-
-
-def draw_ties(draw: Any, graph: Graph) -> None:
-    """Tie sources and outputs to sources of their shapes, and mark gradients, as chance wants it."""
-    tensors = list(graph.tensors.values())
-    for follower in tensors:
-        leaders = [one for one in tensors if one.role in STORED and one is not follower and one.shape == follower.shape]
-        leaders = [one for one in leaders if not follows(graph, one, follower)]
-        may = follower.role != "constant" and (follower.role != "result" or follower.name in graph.outputs)
-        if may and leaders and draw(st.integers(0, 3)):
-            graph.tie(follower, draw(st.sampled_from(leaders)))
-    for parameter in tensors:
-        made = [one for one in tensors if one.role == "result" and one.shape == parameter.shape]
-        made = [one for one in made if one.name not in graph.gradients]
-        if parameter.role == "parameter" and made and draw(st.booleans()):
-            graph.gradient(draw(st.sampled_from(made)), parameter)
-
-
-def follows(graph: Graph, one: Tensor, other: Tensor) -> bool:
-    """Whether a source follows another one in the end."""
-    name = one.name
-    while name in graph.ties and name != other.name:
-        name = graph.ties[name]
-    return name == other.name
 
 
 @st.composite
