@@ -354,6 +354,11 @@ def test_a_module_without_weights_is_enough() -> None:
     assert sum(node.op == "adamw" for node in real.nodes.values()) == 4
 
 
+def test_a_compiled_module_is_the_module() -> None:
+    graph = from_torch(torch.compile(line(lambda m, x: m.line(x).sum())), (of(8, 6),))
+    assert set(graph.gradients.values()) == {"line.weight", "line.bias"}
+
+
 def test_inputs_give_way_to_parameters_of_their_name() -> None:
     module = Made(lambda m, weight: (m.weight * weight).sum(), weight=nn.Parameter(of(6)))
     graph = from_torch(module, (), {"weight": of(6)})

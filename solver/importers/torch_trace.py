@@ -93,6 +93,7 @@ def trace(
     """Trace a module: `solver.importers.torch.capture` says how and what may go wrong."""
     if not isinstance(module, nn.Module):
         raise ImporterError(f"{type(module).__name__} is no torch.nn.Module: give the module and its arguments")
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     arguments = _Arguments(module, args, kwargs, loss)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = fake_copy(_Step(module, loss, training, arguments), mode)
