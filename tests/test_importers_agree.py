@@ -43,10 +43,20 @@ def _paddle() -> Graph:
     return from_paddle(built.program, fetch=[built.loss], gradients=built.gradients)
 
 
+def _torch() -> Graph:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'shardproof[torch]'")
+    from solver import from_torch
+    from tests.torch_models import gpt
+
+    module, inputs = gpt()
+    return from_torch(module.float(), (), inputs)
+
+
 WAYS: dict[str, Callable[[], Graph]] = {
     "autodiff": lambda: training_step(written_here(), "loss"),
     "jax": _jax,
     "paddle": _paddle,
+    "torch": _torch,
 }
 """Way in -> the step that gives the loss first and then a gradient for each weight, tied to it."""
 
