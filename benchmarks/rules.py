@@ -1,7 +1,12 @@
 """How much of the truth the rules say: the rows of every case of the truth harness, and those that are left out.
 
 python -m benchmarks.rules             every case; some minutes
-python -m benchmarks.rules softmax     the cases of some ops
+python -m benchmarks.rules softmax     the cases of some ops, by name
+
+What is counted is a placement of the operands and results. Those that differ in nothing that an op can tell count once:
+an operand whose values no result depends on (absent from the expression, or read for its shape) is tried whole and cut,
+never partial, and placements that differ in it alone are one; what is replicated is not counted again as P(max) and the
+like of itself; a result of zeros is not counted as P of zeros.
 """
 
 from __future__ import annotations

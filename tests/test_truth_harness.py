@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from truth import Array, Case, Subject, backward, subject
-from truth_check import Verdict, composed, derivative, dtypes, examine, missing, sound, wrong
+from truth_check import Verdict, composed, derivative, dtypes, examine, holding, missing, sound, wrong
 from truth_mesh import agree, assemble, indices, split, term_list
 
 from ops import Op, Partial, Replicate, Shard, composes
@@ -140,6 +140,28 @@ def test_a_rule_that_says_too_little_has_missing_rows() -> None:
 def test_what_follows_from_a_row_for_nothing_is_not_missing() -> None:
     right = an_op("x[a b] -> out[a b]", np.exp, monotone="x")
     assert not list(missing(drawn(right, x=(4, 6)), drawn(right, seed=1, x=(4, 6))))
+
+
+def test_an_operand_that_is_not_read_counts_once_however_it_lies() -> None:
+    shapes = {"x": (12,), "y": (12,)}
+    of_x = an_op("x[a], y[a] -> out[a]", lambda x, y: np.exp(x))
+    on, again = drawn(of_x, **shapes), drawn(of_x, seed=1, **shapes)
+    assert on.read == [True, False]
+    assert len(list(holding(on, again))) == 2  # R -> R and S(0) -> S(0), whether y is R or S(0)
+    assert not list(missing(on, again))
+    shy = an_op("x[a], y[a] -> out[a]", lambda x, y: np.exp(x), whole="a")
+    assert list(missing(drawn(shy, **shapes), drawn(shy, seed=1, **shapes))) == ["S(0) R -> S(0)"]
+
+
+def test_whole_numbers_that_are_no_indices_are_seen_to_be_read() -> None:
+    op = an_op("x[a], steps[1] -> out[a], next[1]", lambda x, steps: (x, steps + 1), dtype="first")
+    assert drawn(op, x=(4,), steps=np.array([3])).reading == [[True, False], [False, True]]
+
+
+def test_zeros_are_not_counted_as_partial() -> None:
+    op = an_op("x[a] -> out[a]", np.zeros_like)
+    held = holding(drawn(op, x=(12,)), drawn(op, seed=1, x=(12,)))
+    assert [*held] == [((place,), (place,)) for place in (Replicate(), Shard(0))]
 
 
 def test_an_argued_row_is_met_and_its_reason_is_remembered() -> None:

@@ -103,17 +103,33 @@ class Subject:
 
     @cached_property
     def reading(self) -> list[list[bool]]:
-        """Whether each result depends on the values of each operand; integers always count."""
+        """Whether each result depends on the values of each operand; indices and truth values always count."""
         found = [[True] * len(self.arrays) for _ in self.whole]
-        for j, array in enumerate(self.arrays):
-            if array is None or not np.issubdtype(array.dtype, np.floating):
+        for j, (slot, array) in enumerate(zip(self.bound.operands, self.arrays, strict=True)):
+            moved = None if slot is None or array is None else self._moved(slot, array)
+            if moved is None:
                 continue
-            other = [
-                a if i != j else array + self.rng(5).uniform(0.1, 0.5, array.shape) for i, a in enumerate(self.arrays)
-            ]
-            for i, result in enumerate(run(self, self.bound, {(): other}, {(): ()}, {})[()]):
+            other = [a if i != j else moved for i, a in enumerate(self.arrays)]
+            try:
+                with np.errstate(all="ignore"):
+                    made = run(self, self.bound, {(): other}, {(): ()}, {})[()]
+            except (ValueError, IndexError):
+                continue
+            for i, result in enumerate(made):
                 found[i][j] = bool(agree(result, self.whole[i]))
         return found
+
+    def _moved(self, slot: BoundTensor, array: Array) -> Array | None:
+        """Return other values for an operand, None where any other value may be out of place."""
+        if np.issubdtype(array.dtype, np.floating):
+            return np.asarray(array + self.rng(5).uniform(0.1, 0.5, array.shape))
+        counts = np.issubdtype(array.dtype, np.integer) and self.op.domain.get(slot.name, "positive") in NUMBERS
+        return np.asarray(array + 1) if counts else None
+
+    @cached_property
+    def read(self) -> list[bool]:
+        """Whether any result depends on the values of each operand, not on its shape alone."""
+        return [any(of_operand) for of_operand in zip(*self.reading, strict=True)]
 
     def rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])

@@ -95,8 +95,11 @@ def missing(on: Subject, again: Subject) -> Iterator[str]:
 def holding(on: Subject, again: Subject) -> Iterator[tuple[tuple[Placement | None, ...], tuple[Placement, ...]]]:
     """Yield each placement of operands and results that holds, whatever the rows say.
 
-    It must hold on other numbers as well (`again`), since on small tensors a few hold by luck.
+    It must hold on other numbers as well (`again`), since on small tensors a few hold by luck. Where the values of an
+    operand are not read, what is left of a combination without it is told once. What is replicated is also P(max) and
+    the like of itself, which is not told.
     """
+    told = set()
     for operands in _combinations(on):
         sets: list[list[Placement]] | None = None
         for size, seed in TRIALS:
@@ -107,14 +110,23 @@ def holding(on: Subject, again: Subject) -> Iterator[tuple[tuple[Placement | Non
             if not found or not all(sets):
                 sets = []
                 break
-        yield from ((operands, results) for results in itertools.product(*(sets or [[]])))
+        for results in itertools.product(*map(_strongest, sets or [[]])):
+            if (apart := (_kept(operands, on.read), results)) not in told:
+                told.add(apart)
+                yield operands, results
+
+
+def _strongest(placements: Sequence[Placement]) -> list[Placement]:
+    """Leave out what follows for nothing: what is replicated is P(max) of itself, and the like."""
+    replicated = Replicate() in placements
+    return [p for p in placements if not (replicated and isinstance(p, Partial) and p.kind in IDEMPOTENT)]
 
 
 def _combinations(on: Subject) -> list[tuple[Placement | None, ...]]:
     """List the placements of the operands to try, a sample where there are too many."""
     choices = [
-        _operand_choices(slot, array, on.bound, on.op.domain)
-        for slot, array in zip(on.bound.operands, on.arrays, strict=True)
+        _operand_choices(slot, array, on, read)
+        for slot, array, read in zip(on.bound.operands, on.arrays, on.read, strict=True)
     ]
     if prod(map(len, choices)) <= COMBINATIONS:
         return list(itertools.product(*choices))
@@ -140,16 +152,14 @@ def kinds_of(bound: BoundRule) -> list[str]:
     return sorted(found)
 
 
-def _operand_choices(
-    slot: BoundTensor | None, array: Array | None, bound: BoundRule, domain: Mapping[str, str]
-) -> list[Placement | None]:
+def _operand_choices(slot: BoundTensor | None, array: Array | None, on: Subject, read: bool) -> list[Placement | None]:
     if slot is None or array is None:
         return [None]
     shards: list[Placement | None] = [Shard(d) for d, n in enumerate(slot.shape) if n > 1 and n % 2 == 0]
-    if domain.get(slot.name.partition(".")[0], "positive") not in NUMBERS:
+    if not read or on.op.domain.get(slot.name.partition(".")[0], "positive") not in NUMBERS:
         return [Replicate(), *shards]
     logical = array.dtype == np.bool_
-    kinds = [k for k in kinds_of(bound) if (k in ("any", "all")) == logical]
+    kinds = [k for k in kinds_of(on.bound) if (k in ("any", "all")) == logical]
     return [Replicate(), *shards, *map(Partial, kinds)]
 
 
@@ -174,7 +184,8 @@ def _holding(on: Subject, operands: tuple[Placement | None, ...], size: int, see
     for index, (slot, whole) in enumerate(zip(bound.results, on.whole, strict=True)):
         mine = {c: results[index] for c, results in local.items()}
         shards: list[Placement] = [Shard(d) for d, n in enumerate(slot.shape) if n > 1 and n % size == 0]
-        tried = [Replicate(), *shards, *map(Partial, kinds_of(bound))]
+        kinds = kinds_of(bound) if whole.any() else []  # Zeros are a sum, and a mean, of zeros.
+        tried = [Replicate(), *shards, *map(Partial, kinds)]
         parts = parts_of(slot, bound)
         found.append([p for p in tried if not agree(assemble(mine, (p,), parts, (size,), whole), whole)])
         if not found[-1]:
@@ -183,33 +194,28 @@ def _holding(on: Subject, operands: tuple[Placement | None, ...], size: int, see
 
 
 def _implied(on: Subject, operands: Sequence[Placement | None], results: Sequence[Placement]) -> bool:
-    """Tell whether a combination follows from the rows.
+    """Tell whether a combination follows from the rows, where an operand whose values are not read may lie anyhow.
 
     Each grad of a grad op is a function of its own. Where every one of them follows from some row by itself, the
     combination mixes rows; one op takes one row, so it is not called missing.
     """
-    if any(_follows(operands, results, row) for row in on.bound.rows):
+    if any(_follows(operands, results, row, on.read) for row in on.bound.rows):
         return True
-    if on.op.forward is None or len(results) == 1:
+    if on.op.forward is None:
         return False
     return all(
-        any(
-            _follows(
-                [p for p, matters in zip(operands, on.reading[i], strict=True) if matters],
-                [result],
-                replace(
-                    row,
-                    operands=tuple(p for p, matters in zip(row.operands, on.reading[i], strict=True) if matters),
-                    results=(row.results[i],),
-                ),
-            )
-            for row in on.bound.rows
-        )
-        for i, result in enumerate(results)
+        any(_follows(operands, [result], replace(row, results=(row.results[i],)), read) for row in on.bound.rows)
+        for i, (result, read) in enumerate(zip(results, on.reading, strict=True))
     )
 
 
-def _follows(operands: Sequence[Placement | None], results: Sequence[Placement], row: Row) -> bool:
+def _kept(placements: Sequence[Placement | None], read: Sequence[bool]) -> tuple[Placement | None, ...]:
+    return tuple(itertools.compress(placements, read))
+
+
+def _follows(
+    operands: Sequence[Placement | None], results: Sequence[Placement], row: Row, read: Sequence[bool]
+) -> bool:
     """Tell whether a combination is a row but for what is free: R read as P(max), and the like."""
 
     def free(as_asked: Placement | None, stronger: Placement | None) -> bool:
@@ -217,7 +223,8 @@ def _follows(operands: Sequence[Placement | None], results: Sequence[Placement],
             isinstance(stronger, Replicate) and isinstance(as_asked, Partial) and as_asked.kind in IDEMPOTENT
         )
 
-    return all(free(row_p, p) for p, row_p in zip(operands, row.operands, strict=True)) and all(
+    given, taken = _kept(operands, read), _kept(row.operands, read)
+    return all(free(row_p, p) for p, row_p in zip(given, taken, strict=True)) and all(
         free(p, row_p) for p, row_p in zip(results, row.results, strict=True)
     )
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 from truth import Case
-from truth_reasons import SHAPE
-
-ZEROS = {"* P(sum)": "a device makes the P(sum) of a filled tensor from R for nothing but a local write"}
 
 CASES = [
     Case("full", {}, {"shape": [4, 6], "fill_value": 2.5}),
-    Case("zeros", {}, {"shape": [4, 6]}, ZEROS),
+    Case("zeros", {}, {"shape": [4, 6]}),
     Case("ones", {}, {"shape": [4, 6], "dtype": "int64"}),
-    Case("full_like", {"x": (4, 6)}, {"fill_value": 2.5}, SHAPE),
-    Case("zeros_like", {"x": (4, 6)}, {}, ZEROS | SHAPE),
-    Case("ones_like", {"x": (4, 6)}, {"dtype": "bool"}, SHAPE),
+    Case("full_like", {"x": (4, 6)}, {"fill_value": 2.5}),
+    Case("zeros_like", {"x": (4, 6)}),
+    Case("ones_like", {"x": (4, 6)}, {"dtype": "bool"}),
     Case("arange", {}, {"end": 12}),
     Case("arange", {}, {"start": 3.0, "end": 9.0, "step": 0.5, "dtype": "float64"}),
     Case("linspace", {}, {"start": -1.0, "stop": 2.0, "num": 12, "dtype": "float64"}),
