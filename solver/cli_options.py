@@ -163,7 +163,7 @@ MODEL_OPTIONS = (
         multiple=True,
         callback=read_untie,
         metavar="NAME",
-        help="Let the tie of NAME go, a glob as '*.moment1': it is stored or delivered as is cheapest.",
+        help="Let the tie of NAME go, a glob as '*.moment?': it is stored or delivered as is cheapest.",
     ),
     click.option(
         "--training", is_flag=True, help="Plan the whole step: forward, backward, and the update if one is named."

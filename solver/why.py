@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ops.placement import Parts, Placement, Shard, layout_text
+from ops.placement import Partial, Parts, Placement, Shard, layout_text
 from solver.explanation import Explanation, Fact, told_once
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
 from solver.planner import plan_problem
-from solver.problem import Problem, ProblemError, problem
+from solver.problem import Pin, Problem, ProblemError, problem
 from solver.words import duration
 
 MOST_CHANGES = 6
@@ -54,7 +54,7 @@ def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: flo
     if found.choice is None:
         return replace(_NOTHING, answer=f"There was no time to find a plan with {what}.")
     told = _priced(what, plan, found)
-    return replace(told, answer=f"With {told.answer}")
+    return replace(told, answer=f"With {told.answer}{_leaving(asked, plan.problem)}")
 
 
 def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
@@ -65,6 +65,7 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
     plan : Plan
         With a choice.
     tensor : str
+        A tensor, or a use as ``op/operand``.
     timeout : float
         Seconds for all the plans that this takes.
 
@@ -78,9 +79,12 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
         Where there is no plan or no such tensor.
     """
     _has_a_choice(plan)
-    layout = plan.layout(tensor)
-    here = f"{tensor!r} lies {layout_text(tuple(layout.values()))}"
-    others = list(_others(plan.problem, tensor, layout))
+    use = plan.problem.use_named.get(tensor)
+    layout = plan.layout(tensor) if use is None else plan.needed(tensor)
+    lies = "lies" if use is None else "needs"
+    pins = ", ".join(f"{pin.placement} on {plan.problem.mesh.axes[pin.axis]}" for pin in _pins(plan.problem, tensor))
+    here = f"{tensor!r} {lies} {layout_text(tuple(layout.values()))}" + (f", pinned to {pins}" if pins else "")
+    others = list(_others(plan.problem, tensor if use is None else use.tensor, layout))
     if not others:
         return replace(_NOTHING, answer=f"{here}: it can lie no other way on this mesh.")
     found, refused = [], []
@@ -94,8 +98,19 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
         return _forced(here, refused, plan.problem)
     _, what, best = min(found, key=lambda one: one[0])
     told = _priced(f"{tensor!r} at {what}", plan, best)
-    rest = f" {len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
+    rest = f"\n{len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
     return replace(told, answer=f"{here}. The next best is {what}: with {told.answer}{rest}")
+
+
+def _pins(asked: Problem, tensor: str) -> list[Pin]:
+    return [pin for pin in asked.pins_on.get(tensor, ()) if asked.mesh.sizes[pin.axis] > 1]
+
+
+def _leaving(asked: Problem, before: Problem) -> str:
+    """Say where a wish changes what is delivered: a pin on P lets an output leave as a partial sum."""
+    new = asked.pins[len(before.pins) :]
+    leaving = {pin.subject for pin in new if isinstance(pin.placement, Partial) and pin.subject in asked.graph.outputs}
+    return "".join(f"\n  {name!r} may then leave unreduced, which it may not otherwise" for name in sorted(leaving))
 
 
 _NOTHING = Explanation((), (), minimal=True)
@@ -114,7 +129,8 @@ def _with(asked: Problem, tensor: str, wish: Mapping[str, Any] | str) -> Problem
 
 def _wish_text(asked: Problem, before: Problem) -> str:
     new = asked.pins[len(before.pins) :]
-    return ", ".join(f"{pin.placement} on {asked.mesh.axes[pin.axis]}" for pin in new) or "what is pinned already"
+    told = dict.fromkeys(f"{pin.placement} on {asked.mesh.axes[pin.axis]}" for pin in new)
+    return ", ".join(told) or "what is pinned already"
 
 
 def _others(asked: Problem, tensor: str, layout: Mapping[str, Placement]) -> Iterator[tuple[str, Placement]]:

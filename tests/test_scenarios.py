@@ -136,3 +136,12 @@ def test_the_whole_text_leaves_nothing_out() -> None:
     assert all(f"  act{k} " in found.text(whole=True) for k in range(30))
     assert all(f"w{k}" in found.text(whole=True) for k in range(30))
     assert repr(found).startswith("Plan('many': optimal, ")
+
+
+def test_a_capability_that_is_not_granted_is_told() -> None:
+    graph = Graph("window")
+    graph.output(graph.op("conv2d", graph.input("x", (1, 2, 8, 8)), graph.parameter("w", (4, 2, 3, 3)), padding=1))
+    mesh = Mesh({"tp": 2})
+    told = "1 op may be cut in more ways where the runtime has the capability halo_exchange, which is not granted"
+    assert told in str(good(plan(graph, mesh)))
+    assert told not in str(good(plan(graph, mesh, capabilities=frozenset({"halo_exchange"}))))

@@ -97,7 +97,9 @@ def test_the_next_best_is_told(found: Plan) -> None:
 def test_what_leaves_no_other_layout_is_told() -> None:
     bound = plan(mlp(), Mesh({"dp": 2}), pins={"x": "dp=S(0)"})
     told = bound.why("x")
-    assert told.text.startswith("'x' lies [S(0)], and no plan has it otherwise, since\n  you pinned 'x' to S(0) on dp")
+    assert told.text.startswith(
+        "'x' lies [S(0)], pinned to S(0) on dp, and no plan has it otherwise, since\n  you pinned"
+    )
     assert told.cost_delta is None
     g = Graph("odd")
     g.output(g.op("relu", g.input("x", (3,)), name="y"))
@@ -114,3 +116,18 @@ def test_there_must_be_a_plan(found: Plan) -> None:
         found.why("z")
     with pytest.raises(ProblemError, match="pin on 'z' names no tensor"):
         found.why_not("z", "tp=R")
+
+
+def test_a_use_is_asked_as_a_tensor_is(found: Plan) -> None:
+    assert found.why("prob/x").text.startswith("'prob/x' needs [S(0), S(0)]. The next best is ")
+
+
+def test_an_output_that_may_leave_partial_is_told(found: Plan) -> None:
+    told = found.why_not("prob", "tp=P(sum)")
+    assert told.text.endswith("'prob' may then leave unreduced, which it may not otherwise")
+
+
+def test_a_pin_on_another_axis_is_told(found: Plan) -> None:
+    told = found.why("x").text
+    assert told.startswith("'x' lies [S(0), R], pinned to R on tp. The next best is R on dp")
+    assert told.endswith("\n2 other placements are impossible.")

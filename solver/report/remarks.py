@@ -37,6 +37,7 @@ def remarks(plan: Plan, most: int = MOST) -> list[str]:
         list(_idle_axes(plan)),
         list(_uncut_compute(plan)),
         list(_unread_copies(plan)),
+        list(_ungranted(plan)),
     )
     return [line for kind in kinds for line in _told(kind, most)]
 
@@ -69,10 +70,26 @@ def _uncut_compute(plan: Plan) -> Iterator[str]:
         if size == 1 or not whole or all(not found.rows(node)[index].cut for node in times):
             continue
         dearest = max(whole, key=lambda node: whole[node])
+        left = "1 op uncut, which takes" if len(whole) == 1 else f"{len(whole)} ops uncut, which take"
         yield (
-            f"{axis}={size} leaves {len(whole)} op{'s' * (len(whole) > 1)} uncut, which take "
+            f"{axis}={size} leaves {left} "
             f"{duration(sum(whole.values()))} of the {duration(total)} of compute on every device"
             + (f"; the longest is {dearest!r}, {duration(whole[dearest])}" if len(whole) > 1 else f": {dearest!r}")
+        )
+
+
+def _ungranted(plan: Plan) -> Iterator[str]:
+    """Name the capabilities that would give ops more rows, where they are not granted."""
+    asked = plan.problem
+    missing: dict[str, int] = {}
+    for node in asked.graph.nodes:
+        needs = {name for row in asked.graph.bind(node).rows for name in row.needs}
+        for name in needs - asked.capabilities:
+            missing[name] = missing.get(name, 0) + 1
+    for name, count in sorted(missing.items()):
+        yield (
+            f"{count} op{'s' * (count > 1)} may be cut in more ways where the runtime has the capability {name}, "
+            "which is not granted"
         )
 
 
