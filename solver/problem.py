@@ -134,7 +134,7 @@ class Problem:
 
     def canonical(self, tensor: str, layout: Sequence[Placement]) -> Layout:
         """Return the one name of a layout of a tensor."""
-        known = self.written(tensor).get(tuple(layout))
+        known = self._written.get(self.parts(tensor), {}).get(tuple(layout))
         return canonical(layout, self.parts(tensor), self.mesh.sizes) if known is None else known
 
     def written(self, tensor: str) -> dict[Layout, Layout]:

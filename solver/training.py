@@ -14,6 +14,9 @@ from solver.graph_copy import copy_of
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lamb")
 """The ops that update a parameter."""
+FLOATING = ("float32", "float64", "float16", "bfloat16")
+"""The dtypes that a state may have."""
+LARGEST = float(np.finfo(np.float32).max)
 SHARED = ("beta1_pow", "beta2_pow")
 """States that are one number for the whole step; every other one belongs to a parameter and has its shape."""
 
@@ -126,6 +129,7 @@ def add_optimizer(
         raise TrainingError(f"{kind!r} is no optimizer: choose from {', '.join(OPTIMIZERS)}")
     if not graph.gradients:
         raise TrainingError(f"graph {graph.name!r} has no gradients to update parameters with: add them first")
+    _refuse_a_second_update(graph)
     made = copy_of(graph, outputs=[name for name in graph.outputs if name not in graph.gradients])
     grads = {parameter: made.tensors[gradient] for gradient, parameter in made.gradients.items()}
     if clip_norm is not None:
@@ -136,6 +140,16 @@ def add_optimizer(
     for parameter in [name for name in made.tensors if name in grads]:
         update.add(made.tensors[parameter], grads[parameter])
     return made
+
+
+def _refuse_a_second_update(graph: Graph) -> None:
+    updated = set(graph.gradients.values())
+    for follower, leader in graph.ties.items():
+        made = graph.tensors[follower].producer is not None and follower not in graph.gradients
+        if made and leader in updated:
+            raise TrainingError(
+                f"parameter {leader!r} is updated already: {follower!r} replaces it; give a step without its update"
+            )
 
 
 class _Update:
@@ -155,6 +169,9 @@ class _Update:
             if name not in rule.attrs:
                 takes = ", ".join([*rule.attrs, "learning_rate", "state_dtype"])
                 raise TrainingError(f"{kind} has no hyperparameter {name!r}: it takes {takes}")
+            _check_hyper(name, hyper[name])
+        if state_dtype is not None and state_dtype not in FLOATING:
+            raise TrainingError(f"state_dtype is {state_dtype!r}: states are floats, choose from {', '.join(FLOATING)}")
         self.operands = [spec.name for spec in rule.operands]
         self.results = [spec.name for spec in rule.results]
         name = free_name(graph, "learning_rate")
@@ -198,10 +215,21 @@ class _Update:
 
 
 def _positive(name: str, value: Any) -> float:
-    """Return a number as it is; a `TrainingError` where it is none, or not above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-        raise TrainingError(f"{name} is {value!r}: give a number above 0")
+    """Return a number as it is; a `TrainingError` where it is none, or not above 0, or beyond what a float32 holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value <= LARGEST:
+        raise TrainingError(f"{name} is {value!r}: give a number above 0, at most {LARGEST:.1e}")
     return float(value)
+
+
+def _check_hyper(name: str, value: Any) -> None:
+    """Hold the numbers among the hyperparameters against what they may be."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if name.startswith("beta"):
+        if not 0 <= value < 1:
+            raise TrainingError(f"{name} is {value!r}: give a number from 0 up to, but not including, 1")
+    elif not 0 <= value <= LARGEST:
+        raise TrainingError(f"{name} is {value!r}: give a number from 0 up")
 
 
 def _clipped(graph: Graph, grads: Mapping[str, Tensor], clip_norm: float) -> dict[str, Tensor]:

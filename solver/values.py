@@ -90,10 +90,13 @@ def _read(tensor: Tensor, value: Any) -> Array:
         raise ValuesError(f"the value of {tensor.name!r} is no array: {error}") from error
     if array.shape != tensor.shape:
         raise ValuesError(f"the value of {tensor.name!r} has shape {array.shape}, but the tensor has {tensor.shape}")
-    fits = "b" if tensor.dtype == "bool" else "fiu" if _floating(tensor.dtype) else "iu"
+    if _floating(str(array.dtype)):  # numpy knows bfloat16 and float8 by their names only
+        array = array.astype(np.float64)
+    complex_one = tensor.dtype.startswith("complex")
+    fits = "b" if tensor.dtype == "bool" else "fiuc" if complex_one else "fiu" if _floating(tensor.dtype) else "iu"
     if array.dtype.kind not in fits:
         raise ValuesError(f"the value of {tensor.name!r} is {array.dtype}, but the tensor is {tensor.dtype}")
-    return array.astype(np.float64 if _floating(tensor.dtype) else tensor.dtype)
+    return array.astype(np.complex128 if complex_one else np.float64 if _floating(tensor.dtype) else tensor.dtype)
 
 
 def _fixed(tensor: Tensor) -> Array:

@@ -365,3 +365,17 @@ def test_a_backward_may_be_cut_where_its_forward_reduces() -> None:
     (backward,) = (node.name for node in found.problem.graph.nodes.values() if node.op == "nll_loss_grad")
     assert found.made(backward) == {"dp": Shard(0)}
     assert found.simulate().ok
+
+
+def test_values_of_dtypes_that_numpy_knows_by_name_only() -> None:
+    g = Graph("narrow")
+    x = g.input("x", (4,), dtype="bfloat16")
+    g.output(g.op("relu", x, name="y"))
+    narrow = np.array([1.5, -2.0, 0.25, 3.0]).astype(pytest.importorskip("ml_dtypes").bfloat16)
+    read = given_values(g, {"x": narrow})["x"]
+    assert read.dtype == np.float64
+    assert read.tolist() == [1.5, -2.0, 0.25, 3.0]
+    c = Graph("complex")
+    z = c.input("z", (2,), dtype="complex64")
+    c.output(c.op("assign", z, name="r"))
+    assert given_values(c, {"z": np.array([1 + 2j, 3j], np.complex64)})["z"].dtype == np.complex128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -140,9 +141,21 @@ def test_a_number_is_clipped_as_a_number() -> None:
             {"optimizer": "sgd", "mu": 0.9},
             "sgd has no hyperparameter 'mu': it takes learning_rate, state_dtype",
         ),
-        ({"optimizer": "sgd", "clip_norm": 0.0}, "clip_norm is 0.0: give a number above 0"),
-        ({"optimizer": "sgd", "clip_norm": "1"}, "clip_norm is '1': give a number above 0"),
-        ({"optimizer": "sgd", "learning_rate": -0.1}, "learning_rate is -0.1: give a number above 0"),
+        ({"optimizer": "sgd", "clip_norm": 0.0}, "clip_norm is 0.0: give a number above 0, at most 3.4e+38"),
+        ({"optimizer": "sgd", "clip_norm": "1"}, "clip_norm is '1': give a number above 0, at most 3.4e+38"),
+        ({"optimizer": "sgd", "learning_rate": -0.1}, "learning_rate is -0.1: give a number above 0, at most 3.4e+38"),
+        (
+            {"optimizer": "sgd", "learning_rate": 1e300},
+            "learning_rate is 1e+300: give a number above 0, at most 3.4e+38",
+        ),
+        ({"optimizer": "adam", "beta1": 2.0}, "beta1 is 2.0: give a number from 0 up to, but not including, 1"),
+        ({"optimizer": "adam", "beta2": math.nan}, "beta2 is nan: give a number from 0 up to, but not including, 1"),
+        ({"optimizer": "adamw", "epsilon": -1.0}, "epsilon is -1.0: give a number from 0 up"),
+        ({"optimizer": "adamw", "coeff": math.inf}, "coeff is inf: give a number from 0 up"),
+        (
+            {"optimizer": "adam", "state_dtype": "int32"},
+            "state_dtype is 'int32': states are floats, choose from float32, float64, float16, bfloat16",
+        ),
         ({"clip_norm": 1.0}, "clip_norm is given, but no optimizer: choose one"),
         ({"coeff": 1.0}, "coeff is given, but no optimizer: choose one"),
     ],
@@ -158,5 +171,8 @@ def test_what_is_refused_of_graphs() -> None:
         add_optimizer(network(), "sgd")
     with pytest.raises(TrainingError, match="has its gradients already: neither a loss nor parameters can be chosen"):
         training_step(add_gradients(network()), "loss")
+    for first, second in (("sgd", "sgd"), ("adamw", "momentum")):
+        with pytest.raises(TrainingError, match=f"parameter 'w' is updated already: 'w.{first}.* replaces it"):
+            add_optimizer(training_step(network(), optimizer=first), second)
     with pytest.raises(GraphError, match="momentum has no regularization_method 'l1'"):
         training_step(network(), optimizer="momentum", regularization_method="l1")
