@@ -93,6 +93,8 @@ def _source(
 ) -> CapturedNode:
     """Write an input, or the constant that it always is."""
     told = node.meta["desc"]
+    if isinstance(told, aot.ForwardTokenAOTInput | aot.BackwardTokenAOTInput):
+        raise _effect(node)
     if type(told) not in _ROLES:
         raise UnsupportedNodeError(f"input {node.name!r} of the traced graph is a {told}, which has no place in a step")
     target = getattr(told, "target", "")
@@ -105,6 +107,18 @@ def _source(
         role=_ROLES[type(told)],
         target=names[told.idx] if isinstance(told, aot.PlainAOTInput) else own_name(firsts.get(target, target)),
         backward=isinstance(told, aot.TangentAOTInput),
+    )
+
+
+def _effect(token: Node) -> UnsupportedNodeError:
+    """Name the op for whose effect PyTorch threads a token through the graph."""
+    user = next(iter(token.users), token)
+    op = next((arg for arg in user.args if isinstance(arg, torch._ops.OpOverload)), user.target)
+    where = f" in module {_module(user)!r}" if _module(user) else ""
+    return UnsupportedNodeError(
+        f"the op {op}{where} does something beside computing its result (it checks values, prints, or calls Python), "
+        "which has no place in a step: take a form without it, as torch.linalg.inv_ex for torch.linalg.inv, with a row "
+        "in the table of solver.importers.aten where it has none, or compute that part outside of the module"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def read_pt2(
         with quiet():
             program = torch.export.load(path)
     except Exception as error:
-        told = " ".join(str(error).split())[:300]
+        told = _seems(path, " ".join(str(error).split())[:300])
         raise UnreadableModelError(
             f"{path} is no exported program that PyTorch {torch.__version__} can read: write it with torch.export.save "
             f"({told})"
@@ -73,6 +74,33 @@ def read_pt2(
     hollow = {name: torch.empty(wanted.shape(name), dtype=wanted.inputs[name].dtype, device="meta") for name in names}
     inputs = [fake_tensor(tensor, mode) for tensor in hollow.values()]
     return joint(module, inputs, mode, path.stem, names, firsts, training=training)
+
+
+def _seems(path: Path, reason: str) -> str:
+    """Say what a file is instead of an exported program, as far as the names in its archive tell, else the reason."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return reason
+    inner = {name.partition("/")[2] for name in names}
+    programs = sorted(Path(name).stem for name in inner if name.startswith("models/") and name.endswith(".json"))
+    if any(name.startswith("code/") for name in inner):
+        return "it seems to be a TorchScript module of torch.jit.save: export the module that it was made of"
+    if "data.pkl" in inner:
+        return (
+            "it seems to be a module, a state_dict or another object of torch.save: make the module in Python, load it "
+            "there, and export it or give it to from_torch"
+        )
+    if any(name.startswith("data/aotinductor/") for name in inner):
+        return "it seems to be a package that was compiled for one device: export the module that it was made of"
+    if programs and "model" not in programs:
+        return f"it is a package of programs of other names, {', '.join(programs)}: save the one to plan by itself"
+    if not programs and not any(name.startswith("serialized_exported_program") for name in names):
+        first = names[0] if names else "nothing"
+        return f"it is a zip archive without an exported program in it, and begins with {first}"
+    why = "" if "warnings above" in reason else f": {reason}"
+    return f"its program is damaged or was written by another version of PyTorch, so export it anew{why}"
 
 
 def _shared(module: GraphModule) -> GraphModule:

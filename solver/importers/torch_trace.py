@@ -19,10 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from solver.importers.aten import TABLE
-from solver.importers.capture import Capture
+from solver.importers.capture import GRADIENT, Capture
 from solver.importers.errors import ImporterError, NoLossError, UnsupportedNodeError
 from solver.importers.torch_fake import fake_copy, fake_tensor
 from solver.importers.torch_nodes import capture_of, own_name
+from solver.importers.torch_watch import refuse_hooks, watched
 
 __all__ = ["first_names", "joint", "loss_in", "quiet", "trace"]
 
@@ -96,13 +97,16 @@ def trace(
     module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     arguments = _Arguments(module, args, kwargs, loss)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    step = fake_copy(_Step(module, loss, training, arguments), mode)
+    given = _Step(module, loss, training, arguments)
+    if training:
+        refuse_hooks(given)
+    step = fake_copy(given, mode)
     if not training:
         step.eval()
     notes = _switch(step, kwargs, training)
     inputs = tuple(fake_tensor(tensor, mode) for tensor in arguments.tensors)
     name = type(module).__name__
-    with _refused(f"torch.export cannot trace {name}"), torch.set_grad_enabled(training):
+    with _refused(f"torch.export cannot trace {name}"), torch.set_grad_enabled(training), watched(training):
         exported = torch.export.export(step, inputs, strict=False).module()
     firsts = first_names(step)
     return joint(exported, inputs, mode, name, arguments.names, firsts, training=training, notes=notes)
@@ -141,7 +145,7 @@ def joint(
     notes : sequence of str, optional
         What was changed so far, a sentence each.
     """
-    constants = _constants_become_buffers(exported, mode)
+    constants = _constants_become_buffers(exported, mode, name)
     _ties_become_one(exported)
     what = f"the backward pass of {name}" if training else name
     if not training:
@@ -151,7 +155,13 @@ def joint(
     with contextlib.ExitStack() as stack, torch.set_grad_enabled(training), _refused(f"{what} cannot be traced"):
         made = aot_export_joint_with_descriptors(stack, exported, tuple(inputs), decompositions=_unknown_ops())
     tied = [f"{own_name(one)} is {own_name(first)}: one tensor, under its first name" for one, first in firsts.items()]
-    return replace(capture_of(made.graph_module, name, names, constants, firsts), notes=(*notes, *tied))
+    found = capture_of(made.graph_module, name, names, constants, firsts)
+    if training and not any(role == GRADIENT for role, _ in found.nodes[-1].outs):
+        raise NoLossError(
+            f"the loss of {name} depends on no parameter that requires a gradient, so there is nothing to "
+            "differentiate: compute it without detach() and torch.no_grad(), or bring the module in with training=False"
+        )
+    return replace(found, notes=(*notes, *tied))
 
 
 def _unknown_ops() -> dict[Any, Callable[..., Any]]:
@@ -174,17 +184,33 @@ def _switch(step: nn.Module, kwargs: Mapping[str, Any], training: bool) -> list[
     return notes
 
 
-def _constants_become_buffers(exported: nn.Module, mode: FakeTensorMode) -> dict[str, Any]:
-    """Let the tensors that the trace holds as plain attributes be inputs; return the values of those that have any."""
+def _constants_become_buffers(exported: nn.Module, mode: FakeTensorMode, model: str) -> dict[str, Any]:
+    """Let the tensors that the trace holds as plain attributes be inputs; return the values of those that have any.
+
+    One that the module does not name and that has no values was cut off from what it was made of, and is refused.
+    """
     values: dict[str, Any] = {}
     for path, part in list(exported.named_modules()):
         for name, value in list(vars(part).items()):
             if isinstance(value, torch.Tensor):
+                hollow = isinstance(value, FakeTensor) or value.is_meta
+                if hollow and name.startswith("lifted_tensor_"):
+                    raise _cut_off(value, path, model)
                 delattr(part, name)
                 part.register_buffer(name, fake_tensor(value, mode))
-                if not isinstance(value, FakeTensor) and not value.is_meta:
+                if not hollow:
                     values[f"{path}.{name}".lstrip(".")] = value
     return values
+
+
+def _cut_off(tensor: torch.Tensor, path: str, model: str) -> UnsupportedNodeError:
+    where = f"module {own_name(path)!r} of {model}" if own_name(path) else model
+    what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    return UnsupportedNodeError(
+        f"{where} uses a tensor {what} that is none of its parameters, buffers and inputs, nor computed from them as "
+        "far as PyTorch can tell: in place of .data use detach() or torch.no_grad(), do without requires_grad_() and "
+        "gradients inside forward, and register_buffer a tensor that was made outside of the module"
+    )
 
 
 def first_names(module: nn.Module) -> dict[str, str]:
