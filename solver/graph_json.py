@@ -83,7 +83,11 @@ def read(data: Mapping[str, Any] | str, graph_type: type[Graph]) -> Graph:
             add(*(graph.tensors[name] for name in pair))
     for node, of in _field({"repeats": {}, **data}, "repeats", dict, "the graph").items():
         graph.repeat(node, of)
-    graph.notes += _field({"notes": [], **data}, "notes", list, "the graph")
+    notes = _field({"notes": [], **data}, "notes", list, "the graph")
+    for note in notes:
+        if not isinstance(note, str):
+            raise GraphError(f"the graph has the note {note!r}: a note is a text")
+    graph.notes += notes
     return graph
 
 

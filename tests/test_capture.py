@@ -167,7 +167,66 @@ def test_what_is_no_capture_is_refused_in_one_sentence(data: Callable[[], Any], 
             r"'mm' .* module 'fc': it is lowered to shape \(2, 3\), and the capture says \(2, 5\)",
         ),
         (node(args=[ref("x"), ref("x")]), "node 'mm' .* in module 'fc': factor 'k' .* has two sizes"),
-        (node(args=[ref("x")]), "node 'mm' .* in module 'fc': it cannot be read: .* missing 1 required positional"),
+        (
+            node(args=[ref("x")]),
+            r"'mm' .* do not fit aten.mm.default: it takes \(x, y\), and is given \(a float32 .* \(2, 4\)\)$",
+        ),
+        (
+            node(args=[[ref("x")], ref("t")]),
+            r"it takes \(x, y\), and is given \(\[a float32 tensor of shape \(2, 4\)\], a float32 .* \(4, 3\)\)$",
+        ),
+        (
+            node(op="aten.sum.dim_IntList", args=[ref("x"), [{"n": "t"}]]),
+            r"'mm' .*: its arguments do not fit aten.sum.dim_IntList: it takes \(.*dim.*\), and is given \(a float32",
+        ),
+        (
+            node(op="getitem", args=[]),
+            r"node 'mm' \(getitem\) .*: getitem takes \(a node, an index\), and is given \[\]$",
+        ),
+        (
+            node(op="getitem", args=[[[], "float32"], 0]),
+            r"getitem takes \(a node, an index\), and is given \[\[\[\], 'float32'\], 0\]$",
+        ),
+        (node(op="constant", args=[[1, 2]]), r"it holds 2 values, and the capture says shape \(2, 3\)"),
+        (node(val=[[2, 3], "int64"]), "'mm' .*: it is lowered to dtype float32, and the capture says int64"),
+        (node(val=[[2, 3], "float16"]), "'mm' .*: it is lowered to dtype float32, and the capture says float16"),
+        (
+            lambda: step(more={"op": "aten.add.Tensor", "args": [ref("c"), 1], "val": [[], "bool"]}),
+            "'more' .*: it reads an int64 tensor of shape \\(\\), which a result of dtype bool does not hold",
+        ),
+        *(
+            (
+                node(op=op, args=args, val=[shape, dtype]),
+                f"'mm' .*: (it reads .*, which a result of dtype {dtype} does not hold|it gives real numbers, .*|it is lowered to dtype float32)",
+            )
+            for op, args, shape, dtype in (
+                ("aten.add.Tensor", [ref("x"), 1], [2, 4], "int64"),
+                ("aten.mul.Tensor", [ref("x"), 1], [2, 4], "float64"),
+                ("aten.mul.Tensor", [ref("c"), 1.5], [], "int64"),
+                ("aten.sub.Tensor", [ref("x"), ref("c")], [2, 4], "float16"),
+                ("aten.sum.default", [ref("x")], [], "int64"),
+                ("aten.mean.dim", [ref("x"), [0]], [4], "float64"),
+                ("aten.cat.default", [[ref("x"), ref("x")]], [4, 4], "int64"),
+                ("aten._softmax.default", [ref("x"), 1, False], [2, 4], "float64"),
+                ("aten.exp.default", [ref("c")], [], "int64"),
+            )
+        ),
+        (
+            lambda: step(c={"op": "placeholder", "val": [[], "int64"], "role": "ParamAOTInput", "target": "fc.weight"}),
+            "node 'c' .*: its target 'fc.weight' is that of 'w' too: a tensor that is used in two places has one",
+        ),
+        (
+            lambda: step(output={"op": "output", "args": [[ref("gw")]], "outs": [["GradAOTOutput", "nope"]]}),
+            "node 'output' .*: an output is the GradAOTOutput of 'nope', which is no placeholder",
+        ),
+        (
+            lambda: step(output={"op": "output", "args": [[ref("loss"), ref("gw"), ref("gw"), None, None]]}),
+            "it has more gradients than the 3 placeholders .*: 'gw' stands among the results of the forward pass",
+        ),
+        (
+            lambda: step(output={"op": "output", "args": [[[ref("loss")], ref("gw"), None, None]]}),
+            r"its output \[node 'loss'\] is no tensor here",
+        ),
         (
             lambda: step(output={"op": "output", "args": [[ref("loss")]]}),
             "has 1 outputs, fewer than the 3 placeholders",
@@ -175,13 +234,41 @@ def test_what_is_no_capture_is_refused_in_one_sentence(data: Callable[[], Any], 
         (lambda: step(output={"op": "output", "args": [[3, None, None, None]]}), "its output 3 is no tensor here"),
         (
             lambda: step(loss={"op": "getitem", "args": [ref("mm"), 0], "val": [[], "float32"]}),
-            "asks for result 0 of what",
+            "asks for result 0 of node 'mm', which has no several results",
+        ),
+        *(
+            (
+                lambda at=at: step(  # type: ignore[misc]
+                    mm={"op": "aten.var_mean.correction", "args": [ref("x")], "val": {"t": [[[], "float32"]] * 2}},
+                    loss={"op": "getitem", "args": [ref("mm"), at], "val": [[], "float32"]},
+                    output={"op": "output", "args": [[ref("loss"), None, None, None]]},
+                ),
+                f"node 'loss' .*: it asks for result {at!r} of node 'mm', which has 2 results, counted from 0",
+            )
+            for at in (-9, -1, 2, True, "first")
         ),
     ],
 )
 def test_what_cannot_be_lowered_is_told_with_its_node(data: Callable[[], Any], complaint: str) -> None:
-    with pytest.raises(UnsupportedNodeError, match=complaint):
+    with pytest.raises(UnsupportedNodeError, match=complaint) as raised:
         lower(capture_from(data()))
+    assert "\n" not in str(raised.value)
+
+
+def test_values_are_told_shortly() -> None:
+    known = {"op": "constant", "args": [[float(index) for index in range(6)]], "val": [[2, 3], "float32"]}
+    many = {"op": "aten.arange.default", "args": [ref("mm")], "val": [[6], "float32"], "mod": "fc"}
+    with pytest.raises(UnsupportedNodeError, match=r"a float32 tensor of shape \(2, 3\)") as raised:
+        lower(capture_from(step(mm=known, loss=many)))
+    assert "\n" not in str(raised.value)
+    assert "array" not in str(raised.value)
+
+
+def test_integers_of_another_width_and_a_byte_for_a_truth_are_what_the_capture_says() -> None:
+    more = {"op": "aten.add.Tensor", "args": [ref("c"), 1], "val": [[], "int32"]}
+    outs = [["PlainAOTOutput", ""]]
+    graph = lower(capture_from(step(more=more, output={"op": "output", "args": [[ref("more")]], "outs": outs})))
+    assert [graph.tensors[name].dtype for name in graph.outputs] == ["int32"]
 
 
 def test_the_door_knows_a_capture_by_what_it_holds(tmp_path: Path) -> None:

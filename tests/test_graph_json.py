@@ -291,3 +291,11 @@ def test_uses_and_operands_tell_the_same(g: Graph) -> None:
 def test_a_text_nested_too_deep_is_refused() -> None:
     with pytest.raises(GraphError, match=r"its lists and objects are nested too deep$"):
         Graph.from_json("[" * 10**5)
+
+
+@pytest.mark.parametrize("notes", [[True], ["a text", 3], [["a text"]], [None]])
+def test_notes_are_texts(notes: list[Any]) -> None:
+    g = Graph("noted")
+    g.output(g.input("x", (2,)))
+    with pytest.raises(GraphError, match=r"the graph has the note .*: a note is a text"):
+        Graph.from_json({**g.to_json(), "notes": notes})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -195,6 +196,45 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], st
     "parameters": (jnp.sin, (X,), {"parameters": 1}, "parameters names argument 1, and there are 1, counted from 0"),
     "names": (jnp.sin, (X,), {"names": ("a", "b")}, "names has 2 entries for 1 arguments"),
     "twice": (jnp.add, (X, X), {"names": ("a", "a")}, "two tensors of the arguments are called 'a'"),
+    "parameters of another type": (
+        jnp.sin,
+        (X,),
+        {"parameters": 1.5},
+        "parameters is 1.5: give the position of an argument, or a sequence of positions",
+    ),
+    "names of another type": (jnp.sin, (X,), {"names": 3}, "names is 3: give a sequence of texts"),
+    "names that are no texts": (jnp.sin, (X,), {"names": (3,)}, r"names is \(3,\): give a sequence of texts"),
+    "the name of another type": (jnp.sin, (X,), {"name": 3}, "name is 3: give the name of the graph as a text"),
+    "internal of another type": (jnp.sin, (X,), {"internal": 3}, "internal is 3: give a sequence of outputs"),
+    "internal as a text": (jnp.sin, (X,), {"internal": "12"}, "internal is '12': give a sequence of outputs"),
+    "an unknown option": (
+        jnp.sin,
+        (X,),
+        {"foo": 1},
+        "from_jax has no option 'foo': choose from parameters, states, names, gradients, updates, ties, internal, name",
+    ),
+    **{
+        f"{what} as {given!r}": (
+            jnp.sin,
+            (X,),
+            {what: given},
+            f"^{what} is {re.escape(repr(given))}: give a mapping from (output|argument) to argument, as ",
+        )
+        for what in ("gradients", "updates", "ties")
+        for given in ("x", 3, [0], 0)
+    },
+    "an argument of another type": (
+        jnp.sin,
+        (X,),
+        {"updates": {(): 1.5}},
+        "updates names the argument 1.5: give its position, or what the names of its tensors begin with",
+    ),
+    "no such output": (
+        jax.grad(_loss),
+        (PARAMS, X),
+        {"updates": {"biases": 0}},
+        r"the function returns no output 'biases'; it returns layers; \(\) names all that it returns$",
+    ),
     "output": (
         _loss,
         (PARAMS, X),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -153,7 +154,9 @@ def from_jax(fn: Callable[..., Any], *args: Any, **options: Any) -> Graph:
     *args
         Arrays, `jax.ShapeDtypeStruct` or pytrees of them.
     **options
-        ``parameters``, ``states``, ``gradients``, ``updates`` and more: see `solver.importers.jax.from_jax`.
+        As `solver.importers.jax.from_jax` takes them: ``parameters`` and ``states``, positions of arguments; ``names``,
+        a text for each argument; ``gradients`` and ``updates``, mappings from output to argument; ``ties``, a mapping
+        from argument to argument; ``internal``, a sequence of outputs; ``name``, that of the graph.
 
     Returns
     -------
@@ -170,6 +173,10 @@ def from_jax(fn: Callable[..., Any], *args: Any, **options: Any) -> Graph:
         raise UnreadableModelError(
             f"functions of JAX need the extra jax ({error}): pip install 'shardproof[jax]'"
         ) from error
+    known = [one.name for one in inspect.signature(reader.from_jax).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise ImporterError(f"from_jax has no option {option!r}: choose from {', '.join(known)}")
     graph: Graph = reader.from_jax(fn, *args, **options)
     return graph
 

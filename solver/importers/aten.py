@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from solver.importers.aten_norms import NORMS
 from solver.importers.aten_pointwise import POINTWISE
 from solver.importers.aten_products import PRODUCTS
 from solver.importers.aten_reductions import REDUCTIONS
-from solver.importers.aten_site import Lowering, Result, Saved, Site
+from solver.importers.aten_site import Lowering, Result, Saved, Site, alike, signature_of, told
 from solver.importers.aten_strided import STRIDED
 from solver.importers.aten_views import VIEWS
 from solver.importers.capture import (
@@ -126,10 +127,11 @@ class _Reading:
             elif node.op == "output":
                 self._outputs(node)
             else:
-                self.scope[node.name] = made = self._value(node)
-                self.aliases.share(node)
-                if isinstance(made, Value) and functional(node.op) != node.op:
-                    self.aliases.write(node, made)
+                with self._telling(node):
+                    self.scope[node.name] = made = self._value(node)
+                    self.aliases.share(node)
+                    if isinstance(made, Value) and functional(node.op) != node.op:
+                        self.aliases.write(node, made)
         try:
             graph, _ = self.sketch.to_graph()
         except ValueError as error:
@@ -142,6 +144,14 @@ class _Reading:
     def _source(self, node: CapturedNode) -> Value:
         assert isinstance(node.val, Spec)
         name = node.target.removeprefix(self.prefix) if node.role in _ROLES else node.target
+        twin = next(
+            (one for one, at in self.sources.items() if at.role in ("weight", "state") and at.name == name), None
+        )
+        if node.role in _ROLES and node.target and twin:
+            raise UnsupportedNodeError(
+                f"{node}: its target {node.target!r} is that of {twin!r} too: a tensor that is used in two places has "
+                "one placeholder"
+            )
         value = Value(node.val.shape, node.val.dtype, _ROLES.get(node.role, "input"), name or node.name)
         if node.role == TANGENT and not node.val.shape:
             value.role, value.data = "known", np.ones((), np.float32)
@@ -173,7 +183,9 @@ class _Reading:
         if isinstance(found, Saved) and found.make is not None:
             found = found.make()
         if not isinstance(found, Value):
-            raise UnsupportedNodeError(f"{node}: its output {getattr(entry, 'name', entry)!r} is no tensor here")
+            raise UnsupportedNodeError(
+                f"{node}: its output {told(entry.name if isinstance(entry, Ref) else entry)} is no tensor here"
+            )
         return found
 
     def _output_roles(self, node: CapturedNode, entries: Sequence[Any]) -> Sequence[tuple[str, str]]:
@@ -183,6 +195,10 @@ class _Reading:
                 raise UnsupportedNodeError(
                     f"{node}: it says of {len(node.outs)} outputs what they are, and has {len(entries)}"
                 )
+            known = {one.name for one in self.capture.nodes if one.op in ("placeholder", "constant")}
+            for role, of in node.outs:
+                if role != RESULT and of not in known:
+                    raise UnsupportedNodeError(f"{node}: an output is the {role} of {of!r}, which is no placeholder")
             return node.outs
         places = [one for one in self.capture.nodes if one.op == "placeholder"]
         owners = [one.name for one in places if one.role != TANGENT]
@@ -193,6 +209,13 @@ class _Reading:
             raise UnsupportedNodeError(
                 f"{node}: it has {len(entries)} outputs, fewer than the {len(owners)} placeholders that have a place "
                 "for a gradient each"
+            )
+        late = {one.name for one in self.capture.nodes if one.backward} if owners else set()
+        odd = [one.name for one in entries[:front] if isinstance(one, Ref) and one.name in late]
+        if odd:
+            raise UnsupportedNodeError(
+                f"{node}: it has more gradients than the {len(owners)} placeholders that have a place for one each: "
+                f"{odd[0]!r} stands among the results of the forward pass, and is made in the backward pass"
             )
         return [(RESULT, "")] * front + [(GRADIENT, name) for name in owners]
 
@@ -206,21 +229,23 @@ class _Reading:
         return Site(node, self.sketch, self.folded, self.views)
 
     def _item(self, node: CapturedNode) -> Any:
+        if len(node.args) != 2 or not isinstance(node.args[0], Ref):
+            raise UnsupportedNodeError(f"{node}: getitem takes (a node, an index), and is given {told(node.args)}")
         several, index = self._argument(node.args[0], node), node.args[1]
-        if not isinstance(several, list | tuple) or not isinstance(index, int) or index >= len(several):
-            raise UnsupportedNodeError(f"{node}: it asks for result {index!r} of what has no such result")
+        count = len(several) if isinstance(several, list | tuple) else 0
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
+            raise UnsupportedNodeError(
+                f"{node}: it asks for result {told(index)} of {node.args[0]!r}, which has "
+                + (f"{count} results, counted from 0" if count else "no several results")
+            )
         return several[index]
 
     def _lowered(self, node: CapturedNode) -> Result:
         site = self._site(node)
         args = [self._argument(arg, node) for arg in node.args]
         kwargs = {key: self._argument(arg, node) for key, arg in node.kwargs.items() if key not in _IDLE}
-        try:
+        with self._telling(node):
             made = lowering_of(node.op)(site, *args, **kwargs)
-        except ImporterError:
-            raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise site.refuse(f"it cannot be read: {' '.join(str(error).split())}") from error
         if isinstance(made, Value):
             return self._finished(site, made, node.val, node.name)
         if isinstance(made, list | tuple):
@@ -230,6 +255,21 @@ class _Reading:
                 for index, (one, spec) in enumerate(zip(made, specs, strict=False))
             ]
         return made
+
+    @contextmanager
+    def _telling(self, node: CapturedNode) -> Iterator[None]:
+        """Say of whatever fails in here that the arguments of the node do not fit its op."""
+        try:
+            yield
+        except ImporterError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            takes = "(a node, an index)" if node.op == "getitem" else signature_of(lowering_of(node.op))
+            given = [told(self._argument(arg, node)) for arg in node.args]
+            given += [f"{key}={told(self._argument(arg, node))}" for key, arg in node.kwargs.items()]
+            raise UnsupportedNodeError(
+                f"{node}: its arguments do not fit {node.op}: it takes {takes}, and is given ({', '.join(given)})"
+            ) from error
 
     def _argument(self, arg: Any, node: CapturedNode) -> Any:
         if isinstance(arg, Ref):
@@ -245,6 +285,8 @@ class _Reading:
         if isinstance(spec, Spec):
             if value.shape != spec.shape:
                 raise site.refuse(f"it is lowered to shape {value.shape}, and the capture says {spec.shape}")
+            if not alike(value.dtype, spec.dtype):
+                raise site.refuse(f"it is lowered to dtype {value.dtype}, and the capture says {spec.dtype}")
             value = site.cast(value, spec.dtype)
         if not value.name and (value.maker is None or len(value.maker.results) == 1):
             value.name = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,11 +33,13 @@ def _full(site: Site, size: Sequence[int], fill_value: Number, **_: Any) -> Valu
 
 
 def _fill(site: Site, x: Value, value: Value | Number) -> Value:
-    return site.expand(site.tensor(value, site.dtype), x.shape)
+    return site.expand(site.cast(site.tensor(value, x.dtype), x.dtype), x.shape)
 
 
 def _constant(site: Site, values: Sequence[Number]) -> Value:
     """The tensor whose values the capture holds, in row-major order."""
+    if np.size(values) != math.prod(site.spec.shape):
+        raise site.refuse(f"it holds {np.size(values)} values, and the capture says shape {site.spec.shape}")
     return site.constant(np.reshape(values, site.spec.shape), site.dtype)
 
 

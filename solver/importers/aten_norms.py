@@ -14,7 +14,9 @@ from solver.importers.sketch import Value
 
 def _softmax(op: str) -> Lowering:
     def lowering(site: Site, x: Value, dim: int, half_to_float: Any = False, *, dtype: str | None = None) -> Value:
-        x = site.cast(x, site.dtype)
+        if half_to_float:
+            dtype = half_to_float if isinstance(half_to_float, str) else "float32"
+        x = site.promoted(x, dtype)
         return site.emit(op, x, axis=site.axis(dim, len(x.shape)))
 
     return lowering
@@ -30,7 +32,7 @@ def _softmax_backward(op: str) -> Lowering:
 
 def _safe_softmax(site: Site, x: Value, dim: int, dtype: str | None = None) -> Value:
     """Softmax, and zeros where a whole slice is -inf."""
-    x, axis = site.cast(x, site.dtype), site.axis(dim, len(x.shape))
+    x, axis = site.promoted(x, dtype), site.axis(dim, len(x.shape))
     masked = site.emit("equal", x, site.constant(-math.inf, x.dtype))
     some = site.emit("any", site.emit("logical_not", masked), axis=[axis], keepdim=True)
     return site.emit("where", some, site.emit("softmax", x, axis=axis), site.constant(0, x.dtype))

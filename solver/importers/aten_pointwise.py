@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from solver.importers.aten_site import Lowering, Number, Site
+from solver.importers.aten_site import Lowering, Number, Site, holds
 from solver.importers.sketch import Value
 
 Operand: TypeAlias = "Value | Number"
@@ -36,15 +36,23 @@ def _operands(site: Site, x: Operand, y: Operand, dtype: str) -> tuple[Value, Va
 
 def _as_numbers(site: Site, x: Operand, dtype: str) -> Value:
     if not isinstance(x, Value):
-        return site.constant(x, dtype)
+        return site.constant(_held(site, x, dtype), dtype)
+    site.held(x, dtype if "float" not in dtype else "float64")
     return x if x.floating and "float" in dtype else site.cast(x, dtype)
+
+
+def _held(site: Site, number: Number, dtype: str) -> Number:
+    """Return a number that a dtype holds."""
+    if isinstance(number, float) and not number.is_integer() and not holds(dtype, "float16"):
+        raise site.refuse(f"it reads the number {number}, which a result of dtype {dtype} does not hold")
+    return number
 
 
 def _scaled(site: Site, x: Value, scale: Number = 1, bias: Number = 0) -> Value:
     """A multiple of a tensor plus a number, in the dtype of the result."""
     if scale == 1 and bias == 0:
-        return site.cast(x, site.dtype)
-    x = _as_numbers(site, x, site.dtype)
+        return _as_numbers(site, x, site.dtype)
+    x, scale, bias = _as_numbers(site, x, site.dtype), _held(site, scale, site.dtype), _held(site, bias, site.dtype)
     return site.emit(
         "scale", x, **{key: value for key, value in (("scale", scale), ("bias", bias)) if value != (key == "scale")}
     )

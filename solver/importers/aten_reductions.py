@@ -20,19 +20,19 @@ def _reduced(site: Site, op: str, x: Value, dim: Dims, keepdim: bool, **attrs: A
 
 def _sum(site: Site, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None) -> Value:
     """Integers and truths are counted in whole numbers; a float is cast first where another dtype is asked for."""
-    return _reduced(site, "sum", site.cast(x, site.dtype), dim, keepdim)
+    return _reduced(site, "sum", site.promoted(x, dtype), dim, keepdim)
 
 
 def _sum_all(site: Site, x: Value, *, dtype: str | None = None) -> Value:
-    return _sum(site, x)
+    return _sum(site, x, dtype=dtype)
 
 
 def _mean(site: Site, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None) -> Value:
-    return _reduced(site, "mean", site.cast(x, site.dtype), dim, keepdim)
+    return _reduced(site, "mean", site.promoted(x, dtype), dim, keepdim)
 
 
 def _mean_all(site: Site, x: Value, *, dtype: str | None = None) -> Value:
-    return _mean(site, x)
+    return _mean(site, x, dtype=dtype)
 
 
 def _over(op: str) -> Lowering:
@@ -91,7 +91,7 @@ def _var_mean(
 
 
 def _cumsum(site: Site, x: Value, dim: int, *, dtype: str | None = None) -> Value:
-    x = site.cast(x, site.dtype)
+    x = site.promoted(x, dtype)
     return site.emit("cumsum", x, axis=site.axis(dim, len(x.shape))) if x.shape else x
 
 
@@ -113,7 +113,7 @@ def _argsort(site: Site, x: Value, dim: int = -1, descending: bool = False) -> V
 
 
 def _histc(site: Site, x: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
-    return site.emit("histogram", x, bins=bins, min=min, max=max)
+    return site.cast(site.emit("histogram", x, bins=bins, min=min, max=max), x.dtype)
 
 
 REDUCTIONS: dict[str, Lowering] = {

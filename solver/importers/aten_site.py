@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ from numpy.typing import NDArray
 from ops.registry import families, rule_for
 from ops.run import Device, flat_results, local_attrs
 from ops.unary import numpy_dtype
-from solver.graph_values import frozen
+from solver.graph_values import ITEMSIZE, frozen
 from solver.importers.capture import CapturedNode, Spec
 from solver.importers.errors import UnsupportedNodeError
 from solver.importers.sketch import CONSTANT_LIMIT, Operand, Sketch, Value
 
 RANDOM = frozenset(families()["ops.random"])
 """Ops whose results are drawn: they are never folded."""
+_LISTED = 8
+"""A list of more entries than this is told by how many they are."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Saved:
     """What an op keeps for its backward alone, where that reads something else here.
 
@@ -42,6 +45,9 @@ class Saved:
     of: Value
     make: Callable[[], Value] | None = None
     epsilon: float | None = None
+
+    def __repr__(self) -> str:
+        return self.what
 
 
 Result: TypeAlias = "Value | Saved | Sequence[Value | Saved | None] | None"
@@ -100,7 +106,7 @@ class Site:
                 self.views[key] = made
             return made
         except ValueError as error:
-            raise self.refuse(str(error)) from error
+            raise self.refuse(" ".join(str(error).split())) from error
 
     def constant(self, value: Any, dtype: str) -> Value:
         """Return a known tensor."""
@@ -122,7 +128,22 @@ class Site:
 
     def floating(self, x: Value) -> Value:
         """Return a tensor of real numbers; one of integers in the dtype of the result."""
+        if not x.floating and not holds(self.dtype, "float16"):
+            raise self.refuse(f"it gives real numbers, which a result of dtype {self.dtype} does not hold")
         return x if x.floating else self.cast(x, self.dtype)
+
+    def promoted(self, x: Value, asked: str | None = None) -> Value:
+        """Return an operand in the dtype that the op asks for; without one, integers in the dtype of the result."""
+        if asked is not None:
+            return self.cast(x, dtype_name(asked))
+        return x if x.floating else self.cast(self.held(x), self.dtype)
+
+    def held(self, x: Value, dtype: str | None = None) -> Value:
+        """Return an operand as it is, where a dtype, that of the result, holds what it may be."""
+        dtype = self.dtype if dtype is None else dtype
+        if not holds(dtype, x.dtype):
+            raise self.refuse(f"it reads {x!r}, which a result of dtype {dtype} does not hold")
+        return x
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Return a tensor in another shape, seen through reshapes before it; itself where the shape is its own."""
@@ -217,6 +238,63 @@ def _data(operand: Operand) -> NDArray[Any] | list[Any] | None:
     if operand is None or isinstance(operand, Value):
         return None if operand is None else operand.data
     return [value.data for value in operand]
+
+
+def told(arg: Any) -> str:
+    """Return an argument as a sentence tells it: a long list by how many it holds.
+
+    Examples
+    --------
+    >>> told([Value((2, 3), "float32", "input"), 1]), told("mean"), told([0] * 99)
+    ('[a float32 tensor of shape (2, 3), 1]', "'mean'", 'a list of 99')
+    """
+    if not isinstance(arg, list | tuple):
+        return " ".join(repr(arg).split())
+    return f"[{', '.join(map(told, arg))}]" if len(arg) <= _LISTED else f"a list of {len(arg)}"
+
+
+def signature_of(lowering: Lowering) -> str:
+    """Return what a lowering takes behind its site, as a sentence tells it.
+
+    Examples
+    --------
+    >>> signature_of(lambda site, x, dim=0, *, keep=False, **more: x)
+    '(x, dim=0, keep=False, ...)'
+    """
+    given = list(inspect.signature(lowering).parameters.values())[1:]
+    words = [one.name if one.default is one.empty else f"{one.name}={told(one.default)}" for one in given]
+    named = [
+        word for word, one in zip(words, given, strict=True) if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    return f"({', '.join(named if len(named) == len(given) else [*named, '...'])})"
+
+
+def alike(dtype: str, other: str) -> bool:
+    """Say whether two dtypes hold numbers of one kind; the width counts for floats, and a byte may stand for a truth.
+
+    Examples
+    --------
+    >>> alike("int32", "int64"), alike("bool", "uint8"), alike("float32", "float16"), alike("float32", "int64")
+    (True, True, False, False)
+    """
+    if dtype == other or {dtype, other} == {"bool", "uint8"}:
+        return True
+    return "int" in dtype and "int" in other
+
+
+def holds(dtype: str, other: str) -> bool:
+    """Say whether one dtype holds the numbers of another: truths, integers, real and complex numbers, in this order.
+
+    Examples
+    --------
+    >>> holds("float32", "int64"), holds("int32", "int64"), holds("int64", "float16"), holds("float16", "float32")
+    (True, True, False, False)
+    """
+    kinds = ("bool", "int", "float", "complex")
+    mine, others = (next((at for at, kind in enumerate(kinds) if kind in name), 0) for name in (dtype, other))
+    return mine > others or (
+        mine == others and (kinds[mine] != "float" or ITEMSIZE.get(dtype, 0) >= ITEMSIZE.get(other, 0))
+    )
 
 
 def dtype_name(dtype: str) -> str:

@@ -198,14 +198,21 @@ def _diff(
 # ------------------------------------------------------------------------------------------------- joining and cutting
 
 
+def _met(site: Site, tensors: Sequence[Value]) -> Sequence[Value]:
+    """Return tensors in the dtype that they meet in, which is that of the result."""
+    if len({x.dtype for x in tensors}) == 1:
+        return tensors
+    return [site.cast(site.held(x), site.dtype) for x in tensors]
+
+
 def _cat(site: Site, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Old code joins with an empty tensor of rank 1, which adds nothing."""
-    parts = [site.cast(x, site.dtype) for x in tensors if x.shape != (0,)]
+    parts = _met(site, [x for x in tensors if x.shape != (0,)])
     return parts[0] if len(parts) == 1 else site.emit("concat", parts, axis=site.axis(dim, len(parts[0].shape)))
 
 
 def _stack(site: Site, tensors: Sequence[Value], dim: int = 0) -> Value:
-    parts = [site.cast(x, site.dtype) for x in tensors]
+    parts = _met(site, tensors)
     return site.emit("stack", parts, axis=site.axis(dim, len(parts[0].shape) + 1))
 
 

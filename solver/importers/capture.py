@@ -40,11 +40,14 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NONE = {"s": "NoneType"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Ref:
     """An argument that is the result of a node."""
 
     name: str
+
+    def __repr__(self) -> str:
+        return f"node {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -13,7 +13,7 @@ from solver.graph import Graph
 from solver.importers.errors import ImporterError, UnknownNameError, UnsupportedNodeError
 from solver.importers.jax_fold import is_key
 from solver.importers.jax_random import is_opaque
-from solver.importers.jax_roles import Leaf, Outputs, leaf, path_of, tied_arguments
+from solver.importers.jax_roles import Leaf, Outputs, check_options, leaf, path_of, tied_arguments
 from solver.importers.jax_trace import tracing
 from solver.importers.sketch import Role
 
@@ -89,6 +89,7 @@ def from_jax(
     >>> graph.gradients
     {'params.w.grad': 'params.w'}
     """
+    check_options(names=names, gradients=gradients, updates=updates, ties=ties, internal=internal, name=name)
     called = name or getattr(fn, "__name__", None) or type(fn).__name__
     learned, stored = _positions(parameters, args, "parameters"), _positions(states, args, "states")
     roles: list[Role] = ["weight" if at in learned else "state" if at in stored else "input" for at in range(len(args))]
@@ -118,6 +119,8 @@ def from_jax(
 
 
 def _positions(given: int | Sequence[int], args: Sequence[Any], what: str) -> set[int]:
+    if not isinstance(given, int | Iterable):
+        raise ImporterError(f"{what} is {given!r}: give the position of an argument, or a sequence of positions")
     listed = [given] if isinstance(given, int) else list(given)
     for at in listed:
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < len(args):
@@ -128,7 +131,7 @@ def _positions(given: int | Sequence[int], args: Sequence[Any], what: str) -> se
 def _words(fn: Callable[..., Any], args: Sequence[Any], names: Sequence[str] | None) -> list[str]:
     """Return what the names of each argument's tensors begin with."""
     if names is not None:
-        if isinstance(names, str) or len(names) != len(args):
+        if len(names) != len(args):
             raise UnknownNameError(f"names has {len(names)} entries for {len(args)} arguments: give one for each")
         return list(names)
     try:

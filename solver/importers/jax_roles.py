@@ -8,7 +8,13 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 
-from solver.importers.errors import ShapeMismatchError, UnknownNameError, UnreadableModelError, UnsupportedNodeError
+from solver.importers.errors import (
+    ImporterError,
+    ShapeMismatchError,
+    UnknownNameError,
+    UnreadableModelError,
+    UnsupportedNodeError,
+)
 from solver.importers.jax_fold import is_key
 from solver.importers.jax_random import is_opaque
 from solver.importers.sketch import Role, Sketch, Value
@@ -35,6 +41,39 @@ class Leaf:
     argument: int
     path: Path
     value: Value
+
+
+def check_options(*, names: Any, gradients: Any, updates: Any, ties: Any, internal: Any, name: Any) -> None:
+    """Refuse what is declared of a function in another form than `solver.importers.jax.from_jax` takes.
+
+    Raises
+    ------
+    ImporterError
+        The sentence says what is given and what to give.
+    """
+    if name is not None and not isinstance(name, str):
+        raise ImporterError(f"name is {name!r}: give the name of the graph as a text")
+    if names is not None and not (_listed(names) and all(isinstance(one, str) for one in names)):
+        raise ImporterError(f"names is {names!r}: give a sequence of texts, one for each argument")
+    if not _listed(internal):
+        raise ImporterError(f"internal is {internal!r}: give a sequence of outputs, as (3,) or ('3.w',)")
+    for what, given, key, example in (
+        ("gradients", gradients, "output", "{1: 0}"),
+        ("updates", updates, "output", "{0: 0, 1: 'state'}"),
+        ("ties", ties, "argument", "{'state': 'params'}"),
+    ):
+        if given is not None and not isinstance(given, Mapping):
+            raise ImporterError(f"{what} is {given!r}: give a mapping from {key} to argument, as {example}")
+        for argument in {} if given is None else given.values():
+            if not isinstance(argument, int | str) or isinstance(argument, bool):
+                raise ImporterError(
+                    f"{what} names the argument {argument!r}: give its position, or what the names of its tensors "
+                    f"begin with, as in {example}"
+                )
+
+
+def _listed(given: Any) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str)
 
 
 def leaf(argument: int, word: str, path: Path, given: Any, role: Role) -> Leaf:
@@ -175,8 +214,10 @@ class Outputs:
         start = selected(output)
         found = {path[len(start) :]: at for at, path in enumerate(self.paths) if path[: len(start)] == start}
         if not found:
-            told = ", ".join(sorted({path[0] for path in self.paths if path})) or "one tensor, whose path is ()"
-            raise UnknownNameError(f"{what}: the function returns no output {output!r}; it returns {told}")
+            told = ", ".join(sorted({path[0] for path in self.paths if path})) or "one tensor"
+            raise UnknownNameError(
+                f"{what}: the function returns no output {output!r}; it returns {told}; () names all that it returns"
+            )
         return found
 
     def write(self, sketch: Sketch) -> None:

@@ -23,7 +23,7 @@ CONSTANT_LIMIT = 2**16
 Role: TypeAlias = Literal["input", "weight", "state", "known", "result"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Value:
     """One tensor of the sketch.
 
@@ -52,6 +52,9 @@ class Value:
     def floating(self) -> bool:
         """Whether the elements are real numbers."""
         return "float" in self.dtype
+
+    def __repr__(self) -> str:
+        return f"{'an' if self.dtype[:1] == 'i' else 'a'} {self.dtype} tensor of shape {self.shape}"
 
 
 Operand: TypeAlias = "Value | Sequence[Value] | None"
