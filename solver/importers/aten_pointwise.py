@@ -80,7 +80,8 @@ def _multiply(site: Site, x: Operand, y: Operand) -> Value:
     if isinstance(x, Value) and isinstance(y, Value):
         return site.emit("multiply", *_operands(site, x, y, site.dtype))
     tensor, number = (x, y) if isinstance(x, Value) else (y, x)
-    assert isinstance(tensor, Value)
+    if not isinstance(tensor, Value):
+        raise TypeError("neither factor is a tensor")
     return _scaled(site, tensor, scale=number)  # type: ignore[arg-type]
 
 

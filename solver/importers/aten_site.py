@@ -192,6 +192,8 @@ class Site:
             return operand.make()
         if operand is None or isinstance(operand, Value):
             return operand
+        if not isinstance(operand, list | tuple) or any(isinstance(one, list | tuple) for one in operand):
+            raise TypeError(f"{told(operand)} is no tensor and no list of tensors")
         return [one for one in map(self._operand, operand) if isinstance(one, Value)]
 
     def _fold(self, op: str, operands: Sequence[Operand], attrs: dict[str, Any]) -> tuple[Value, ...] | None:
