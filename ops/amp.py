@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ops.dims import Array
-from ops.registry import op
+from ops.registry import family, op
+from ops.rule import Rule, rule
 
 
 def _check(x: Array, scale: Array) -> tuple[Array, Array]:
@@ -57,20 +58,29 @@ def _update(
     )
 
 
-op(
+_SCALED = "x[{}], found_infinite[{}], prev_loss_scaling[{}], in_good_steps[{}], in_bad_steps[{}]"
+_UPDATED = "out[{}], loss_scaling[{}], out_good_steps[{}], out_bad_steps[{}]"
+
+
+@family(
     "update_loss_scaling",
-    "x[a*], found_infinite[1], prev_loss_scaling[1], in_good_steps[1], in_bad_steps[1] -> "
-    "out[a*], loss_scaling[1], out_good_steps[1], out_bad_steps[1]",
+    f"{_SCALED} -> {_UPDATED}".format(*[""] * 9),
     kernel=_update,
     dtype=lambda dtypes, attrs: tuple(
         str(dtypes[name]) for name in ("x", "prev_loss_scaling", "in_good_steps", "in_bad_steps")
     ),
+    domain={"prev_loss_scaling": "positive"},
     attrs={
         "incr_every_n_steps": 1000,
         "decr_every_n_nan_or_inf": 2,
         "incr_ratio": 2.0,
         "decr_ratio": 0.5,
-        "stop_update": False,
     },
-    domain={"prev_loss_scaling": "positive"},
 )
+def update_loss_scaling(stop_update: bool = False) -> Rule:
+    """A gradient as it is, or zeros; the scale and the counts of steps follow, or stay as they are."""
+    stay = {"loss_scaling": "prev_loss_scaling", "out_good_steps": "in_good_steps", "out_bad_steps": "in_bad_steps"}
+    dims = ["a*", *"1111"]
+    return rule(
+        f"{_SCALED} -> {_UPDATED}".format(*dims, *dims[:4]), linear={"out": "x"} | (stay if stop_update else {})
+    )

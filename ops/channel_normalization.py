@@ -11,7 +11,7 @@ import numpy as np
 from ops.bind import Shape
 from ops.dims import Array, channel_axis, shape_of
 from ops.grad import Grad
-from ops.normalization import affine_grads, scaled, standardized, standardized_back
+from ops.normalization import affine_form, affine_grads, scaled, standardized, standardized_back
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext, Shapes
 from ops.registry import family
@@ -103,16 +103,33 @@ def _batch_norm_flops(shapes: Shapes, attrs: Attrs) -> int:
     return (2 if running else 8) * math.prod(shape_of(shapes, "x"))
 
 
+def _forms(running: bool, scale: Shape | None) -> dict[str, str]:
+    """Return the forms of the results: with running statistics x and the mean stand in that of out."""
+    if not running:
+        return {"out": affine_form(scale), "mean_out": "mean + 1", "variance_out": "variance + 1"}
+    by = "" if scale is None else "*scale"
+    return {"out": f"x{by} + mean{by} + bias", "mean_out": "mean"}
+
+
+def _grad_forms(attrs: Attrs) -> dict[str, str]:
+    """Return the forms of the grads in what is read."""
+    running = _uses_running(attrs["is_test"], attrs["use_global_stats"])
+    return {"x": "scale"} | ({"scale": "x + mean"} if running else {})
+
+
 @family(
     "batch_norm",
     "x[], mean[], variance[], scale?[], bias?[] -> out[], mean_out[], variance_out[]",
     kernel=_batch_norm,
     domain={"variance": "positive"},
     flops=_batch_norm_flops,
-    grad=Grad(_batch_norm_back, reads="x mean variance scale", of="x scale bias", outs="out", shapes=True),
+    grad=Grad(
+        _batch_norm_back, reads="x mean variance scale", of="x scale bias", outs="out", linear=_grad_forms, shapes=True
+    ),
 )
 def batch_norm(
     x: Shape,
+    scale: Shape | None,
     is_test: bool = False,
     momentum: float = 0.9,
     epsilon: float = 1e-5,
@@ -125,6 +142,7 @@ def batch_norm(
     return rule(
         f"x[{dims}], mean[c], variance[c], scale?[c], bias?[c] -> out[{dims}], mean_out[c], variance_out[c]",
         whole="" if running else f"n {_space_names(x)}",
+        linear=_forms(running, scale),
     )
 
 
@@ -202,12 +220,14 @@ def _statistics(shapes: Shapes, attrs: Attrs) -> list[Shape]:
         of="x scale bias",
         outs="out",
         cuts="n s*",
+        linear=_grad_forms,
         shapes=True,
         reduces=lambda shapes, attrs: [*(both := _statistics(shapes, attrs)), *((2, *one) for one in both[:1])],
     ),
 )
 def sync_batch_norm(
     x: Shape,
+    scale: Shape | None,
     is_test: bool = False,
     momentum: float = 0.9,
     epsilon: float = 1e-5,
@@ -221,6 +241,7 @@ def sync_batch_norm(
         f"x[{dims}], mean[c], variance[c], scale?[c], bias?[c] -> out[{dims}], mean_out[c], variance_out[c]",
         synced=" ".join(coupled),
         needs=dict.fromkeys(coupled, _SYNC),
+        linear=_forms(not coupled, scale),
     )
 
 
@@ -248,12 +269,12 @@ def _instance_norm_back(
     "x[], scale?[], bias?[] -> out[]",
     kernel=_instance_norm,
     flops=lambda shapes, attrs: 8 * math.prod(shapes["x"]),
-    grad=Grad(_instance_norm_back, reads="x scale", shapes=True),
+    grad=Grad(_instance_norm_back, reads="x scale", linear={"x": "scale"}, shapes=True),
 )
-def instance_norm(x: Shape, epsilon: float = 1e-5, data_format: str = "NCHW") -> Rule:
+def instance_norm(x: Shape, scale: Shape | None, epsilon: float = 1e-5, data_format: str = "NCHW") -> Rule:
     """Mean 0 and variance 1 over space, for each channel of each sample."""
     dims = _channel_dims(x, data_format, "c")
-    return rule(f"x[{dims}], scale?[c], bias?[c] -> out[{dims}]", whole=_space_names(x))
+    return rule(f"x[{dims}], scale?[c], bias?[c] -> out[{dims}]", whole=_space_names(x), linear=affine_form(scale))
 
 
 def _in_groups(x: Array, groups: int, channel: int) -> Array:
@@ -300,9 +321,11 @@ def _local_groups(attrs: Attrs, ctx: LocalContext) -> Attrs:
     kernel=_group_norm,
     local=_local_groups,
     flops=lambda shapes, attrs: 8 * math.prod(shapes["x"]),
-    grad=Grad(_group_norm_back, reads="x scale", shapes=True),
+    grad=Grad(_group_norm_back, reads="x scale", linear={"x": "scale"}, shapes=True),
 )
-def group_norm(x: Shape, epsilon: float = 1e-5, groups: int = 1, data_format: str = "NCHW") -> Rule:
+def group_norm(
+    x: Shape, scale: Shape | None, epsilon: float = 1e-5, groups: int = 1, data_format: str = "NCHW"
+) -> Rule:
     """Mean 0 and variance 1 over space and the channels of a group, for each sample."""
     channels = x[channel_axis(data_format, len(x))]
     if groups < 1 or channels % groups:
@@ -313,6 +336,7 @@ def group_norm(x: Shape, epsilon: float = 1e-5, groups: int = 1, data_format: st
         f"x[{dims}], scale?[{channel}], bias?[{channel}] -> out[{dims}]",
         whole=f"{_space_names(x)} {'c' if 'c' in channel else ''}",
         sizes={"g": groups} if groups > 1 else {},
+        linear=affine_form(scale),
     )
 
 

@@ -212,7 +212,7 @@ def _prelu_grad(x: Array, weight: Array, out_grad: Array, data_format: str) -> t
     return x_grad, each.sum(tuple(dim for dim in range(x.ndim) if dim != channel))
 
 
-@family("prelu", "x[], weight[] -> out[]", kernel=_prelu, grad=Grad(_prelu_grad))
+@family("prelu", "x[], weight[] -> out[]", kernel=_prelu, grad=Grad(_prelu_grad, linear={"x": "weight + 1"}))
 def prelu(x: Shape, weight: Shape, data_format: str = "NCHW") -> Rule:
     """Let x through above 0, a learnt multiple of it below: one multiple for all, or one per channel."""
     if weight == (1,):

@@ -129,7 +129,8 @@ op(
     "x[a* c], scale[c] -> y[a* c], invvar[a*]",
     whole="c",
     attrs={"epsilon": 1e-6},
+    linear={"y": "scale"},
     kernel=_norm,
     flops=lambda shapes, attrs: 5 * math.prod(shapes["x"]),
-    grad=Grad(_norm_grad, reads="x scale invvar", outs="y"),
+    grad=Grad(_norm_grad, reads="x scale invvar", outs="y", linear={"x": "scale"}),
 )

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ops.bind import BoundRule, BoundTensor, Factor, Row, Shape
-from ops.laws import REPLICATE, cut_label, distinct, place, replicate_row
+from ops.laws import (
+    REPLICATE,
+    carried,
+    cut_label,
+    distinct,
+    form_rows,
+    partial_choices,
+    place,
+    replicate_row,
+)
 from ops.placement import Partial, Placement
+from ops.rule import read_terms
 
 if TYPE_CHECKING:
     from ops.op import Op
+
+
+Linear: TypeAlias = Mapping[str, str] | Callable[[Mapping[str, Any]], Mapping[str, str]] | None
+"""Operand -> the linear form of its grad in the reads, or a function of the attributes that returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,10 @@ class Grad:
         about it.
     whole : str
         Factors that may not be cut backward although they may be forward.
+    linear : mapping, callable or None
+        Operand -> the form in the reads that its grad is linear in, as ``{"x": "scale"}``, where that does not follow
+        from the form of the forward op; or a function of the attributes that returns it. The grads of the other
+        operands do not depend on the reads that are named.
     needs : mapping or None
         Factor -> the capability that cutting it backward needs, where that is not what it needs forward: a kernel that
         reduces inside may have a backward that does not. A factor that is not named needs nothing.
@@ -52,6 +69,7 @@ class Grad:
     outs: str | None = None
     cuts: str = ""
     whole: str = ""
+    linear: Linear = None
     needs: Mapping[str, str] | None = None
     shapes: bool = False
     flops: Callable[..., int] | None = None
@@ -74,7 +92,7 @@ class Grad:
         return [name for name in names if name in wanted]
 
 
-def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad) -> tuple[Row, ...]:
+def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad, attrs: Mapping[str, Any]) -> tuple[Row, ...]:
     """Derive the rows of a grad op.
 
     Parameters
@@ -84,6 +102,8 @@ def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad) -> tuple[Ro
     grad_bound : BoundRule
         The slots of the grad op: reads and out_grads as operands, operand grads as results.
     grad : Grad
+    attrs : mapping
+        The attributes of the forward op.
 
     Returns
     -------
@@ -95,8 +115,16 @@ def grad_rows(forward: BoundRule, grad_bound: BoundRule, grad: Grad) -> tuple[Ro
     P(sum), because a broadcast transposes to a sum. A contracted factor follows the derivative of the linear form. The
     grads are jointly linear in the out_grads, so P(sum) and P(avg) pass through all of them at once.
     """
+    whole = replicate_row(grad_bound)
+    linear = (grad.linear(attrs) if callable(grad.linear) else grad.linear) or {}
+    forms = {f"{operand}_grad": read_terms(form) for operand, form in linear.items()}
     return distinct(
-        [replicate_row(grad_bound), *_factor_rows(forward, grad_bound, grad), *_linear_rows(forward, grad_bound)]
+        [
+            whole,
+            *_factor_rows(forward, grad_bound, grad),
+            *_linear_rows(forward, grad_bound),
+            *form_rows(grad_bound, forms, whole),
+        ]
     )
 
 
@@ -199,16 +227,9 @@ def _read_rows(forward: BoundRule, bound: BoundRule) -> Iterator[Row]:
         for slot in bound.operands
         if slot is not None and not slot.name.endswith("_grad") and any(slot.name in term for term in forward.terms)
     ]
-    if len(reads) <= _MIXED_READS:
-        choices = [
-            {name: kind for name, kind in zip(reads, kinds, strict=True) if kind}
-            for kinds in itertools.product(("", "sum", "avg"), repeat=len(reads))
-        ]
-    else:
-        choices = [{name: kind} for name in reads for kind in ("sum", "avg")]
     made = {slot.name for slot in forward.results}
     through_others = not any(slot is not None and slot.name in made for slot in bound.operands)
-    for partial in filter(None, choices):
+    for partial in partial_choices(reads, _MIXED_READS):
         results = [
             _through(partial, result.name.removesuffix("_grad"), forward, through_others) for result in bound.results
         ]
@@ -230,11 +251,4 @@ def _through(partial: Mapping[str, str], operand: str, forward: BoundRule, throu
     if not through_others and not any(operand in term for term in forward.terms):
         return None
     found = [[partial[name] for name in term if name in partial] for term in _multiplied_by(operand, forward)]
-    if max(map(len, found)) > 1:
-        return None
-    kinds = {kind for one in found for kind in one}
-    if not kinds:
-        return REPLICATE
-    if kinds == {"avg"}:
-        return Partial("avg")
-    return Partial("sum") if kinds == {"sum"} and all(found) else None
+    return carried(found)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ops.bind import BoundRule, BoundTensor, Factor, Row
 from ops.placement import PARTIAL_KINDS, Partial, Placement, Replicate, Shard
+from ops.rule import Terms
 
 REPLICATE = Replicate()
 
@@ -23,7 +24,13 @@ def forward_rows(bound: BoundRule) -> tuple[Row, ...]:
     -------
     tuple of Row
     """
-    return distinct([replicate_row(bound), *_factor_rows(bound), *linear_rows(bound), *_monotone_rows(bound)])
+    cut = list(_factor_rows(bound))
+    whole = [
+        replicate_row(bound),
+        *(row for row in cut if row.cut and bound.factors[row.cut[0]].kind in ("pass", "synced")),
+    ]
+    formed = (row for base in whole for row in form_rows(bound, bound.rule.forms, base))
+    return distinct([whole[0], *cut, *linear_rows(bound), *formed, *_monotone_rows(bound)])
 
 
 def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -139,7 +146,7 @@ def _averaged_sets(terms: Sequence[frozenset[str]]) -> Iterator[frozenset[str]]:
     if len(terms) <= _AVERAGED_TERMS:
         choices: Iterable[tuple[str | None, ...]] = itertools.product(*([None, *sorted(term)] for term in terms))
     else:
-        every = [sorted(term)[0] for term in terms]
+        every = [sorted(term)[0] for term in terms if term]
         choices = [tuple(every), *((name,) for name in every)]
     for choice in choices:
         averaged = frozenset(name for name in choice if name is not None)
@@ -155,6 +162,71 @@ def through(bound: BoundRule, names: frozenset[str], kind: str, made: str | None
     return Row(
         operands, (Partial(made or kind),) * len(bound.results), f"P({kind}) passes through {', '.join(sorted(names))}"
     )
+
+
+_MIXED_OPERANDS = 4
+"""Above this many operands in forms of the results one of them is partial at a time."""
+
+
+def form_rows(bound: BoundRule, forms: Mapping[str, Terms], base: Row) -> Iterator[Row]:
+    """Yield the rows in which partials pass through the forms of results, each by itself (law 6).
+
+    Parameters
+    ----------
+    bound : BoundRule
+    forms : mapping
+        Result -> its linear form. A result does not depend on the operands that others name and it does not, and what a
+        kernel reduces inside depends on none of them.
+    base : Row
+        What the mesh axis does beside: only what it leaves replicated may be partial.
+    """
+    placed = {
+        slot.name: p
+        for slot, p in zip(bound.operands, base.operands, strict=True)
+        if slot is not None and p is not None
+    }
+    present = {result: [term for term in form if placed.keys() >= set(term)] for result, form in forms.items()}
+    named = {name for form in present.values() for term in form for name in term}
+    free = [name for name, placement in placed.items() if name in named and placement == REPLICATE]
+    for partial in partial_choices(free, _MIXED_OPERANDS):
+        found = [
+            carried([[partial[name] for name in term if name in partial] for term in present.get(slot.name, [])])
+            for slot in bound.results
+        ]
+        if any(p is None or REPLICATE not in (p, before) for p, before in zip(found, base.results, strict=True)):
+            continue
+        passed = ", ".join(f"P({kind}) of {name}" for name, kind in partial.items())
+        yield Row(
+            tuple(
+                Partial(partial[slot.name]) if slot is not None and slot.name in partial else p
+                for slot, p in zip(bound.operands, base.operands, strict=True)
+            ),
+            tuple(before if p in (None, REPLICATE) else p for p, before in zip(found, base.results, strict=True)),
+            f"{passed} passes through" if base.cut is None else f"{base.why}, {passed} passes through",
+            base.needs,
+            base.cut,
+        )
+
+
+def partial_choices(names: Sequence[str], most: int) -> list[dict[str, str]]:
+    """List which of some operands are partial and of what kind, one at a time where they are more than `most`."""
+    if len(names) > most:
+        return [{name: kind} for name in names for kind in ("sum", "avg")]
+    choices = itertools.product(("", "sum", "avg"), repeat=len(names))
+    made = [{name: kind for name, kind in zip(names, kinds, strict=True) if kind} for kinds in choices]
+    return [choice for choice in made if choice]
+
+
+def carried(found: Sequence[Sequence[str]]) -> Placement | None:
+    """Place a sum of products, by the kinds of the partial factors of each product; None where no kind is right."""
+    kinds = {kind for one in found for kind in one}
+    if not kinds:
+        return REPLICATE
+    if max(map(len, found)) > 1:
+        return None
+    if kinds == {"avg"}:
+        return Partial("avg")
+    return Partial("sum") if kinds == {"sum"} and all(found) else None
 
 
 def _monotone_rows(bound: BoundRule) -> Iterator[Row]:

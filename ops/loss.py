@@ -10,7 +10,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array, shape_of
-from ops.grad import Grad
+from ops.grad import Grad, Linear
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
 from ops.registry import family, op
@@ -47,6 +47,7 @@ def pairwise(
     target: str = "label",
     of: str = "input label",
     reads: str | None = None,
+    linear: Linear = None,
     attrs: Attrs | None = None,
     **facts: Any,
 ) -> None:
@@ -65,6 +66,8 @@ def pairwise(
         The differentiable operands.
     reads : str, optional
         What the derivatives read, where it is not both operands.
+    linear : mapping or callable, optional
+        The forms of the derivatives in what they read, as for `ops.grad.Grad`.
     attrs : mapping, optional
         Attributes of the loss, with defaults.
     **facts
@@ -85,7 +88,7 @@ def pairwise(
         kernel=kernel,
         attrs=attrs,
         local=_blocks,
-        grad=Grad(backward, reads=reads, of=of, cuts="a*"),
+        grad=Grad(backward, reads=reads, of=of, cuts="a*", linear=linear),
         **facts,
     )
     def register(reduction: str = "mean") -> Rule:
@@ -128,7 +131,8 @@ def _divergence(x: Array, y: Array, log_target: bool) -> Array:
     return np.asarray(np.exp(y) * (y - x) if log_target else y * (np.log(y) - x))
 
 
-pairwise("mse_loss", lambda x, y: (x - y) ** 2, _square_slopes)
+_DIFFERENCE = dict.fromkeys(("input", "label"), "input + label")
+pairwise("mse_loss", lambda x, y: (x - y) ** 2, _square_slopes, linear=_DIFFERENCE)
 pairwise("l1_loss", lambda x, y: np.abs(x - y), _absolute_slopes)
 pairwise("smooth_l1_loss", _smooth, _smooth_slopes, attrs={"delta": 1.0, "is_huber": True})
 pairwise(
@@ -136,6 +140,7 @@ pairwise(
     _cross_entropy,
     lambda x, y: ((x - y) / (x * (1 - x)),),
     of="input",
+    linear={"input": "label + 1"},
     domain={"input": "unit", "label": "unit"},
 )
 pairwise(
@@ -143,6 +148,7 @@ pairwise(
     _cross_entropy_with_logits,
     lambda x, y: (sigmoid(x) - y,),
     of="input",
+    linear={"input": "label + 1"},
     domain={"label": "unit"},
 )
 pairwise(
@@ -151,6 +157,7 @@ pairwise(
     lambda y, log_target: (-(np.exp(y) if log_target else y),),
     of="input",
     reads="label",
+    linear=lambda attrs: {} if attrs["log_target"] else {"input": "label"},
     attrs={"log_target": False},
     domain={"label": "positive"},
 )
@@ -160,7 +167,7 @@ op(
     "square_error_cost",
     "input[a*], label[a*] -> out[a*]",
     kernel=lambda x, y: (x - y) ** 2,
-    grad=Grad(lambda x, y, out_grad: [slope * out_grad for slope in _square_slopes(x, y)]),
+    grad=Grad(lambda x, y, out_grad: [slope * out_grad for slope in _square_slopes(x, y)], linear=_DIFFERENCE),
 )
 
 
@@ -178,7 +185,7 @@ op(
     kernel=_log_loss,
     attrs={"epsilon": 1e-4},
     domain={"input": "unit", "label": "unit"},
-    grad=Grad(_log_loss_grad, of="input"),
+    grad=Grad(_log_loss_grad, of="input", linear={"input": "label + 1"}),
 )
 
 
@@ -273,7 +280,13 @@ def _soft_label_grad(label: Array, softmax: Array, loss_grad: Array) -> Array:
     reduces=lambda shapes, attrs: [shape_of(shapes, "loss")] * 3,
     domain={"label": "c"},
     grad=Grad(
-        _softmax_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c", needs={"c": "masked_lookup"}
+        _softmax_loss_grad,
+        reads="label softmax",
+        of="logits",
+        outs="loss",
+        cuts="c",
+        linear={"logits": "softmax + 1"},
+        needs={"c": "masked_lookup"},
     ),
 )
 def cross_entropy_with_softmax(soft_label: bool = False, ignore_index: int = -100, axis: int = -1) -> Rule:
@@ -345,15 +358,17 @@ def _nll_loss_grad(
         of="input",
         outs="out",
         cuts="n c d*",
+        linear={"input": "weight"},
         needs={"c": "masked_lookup"},
         shapes=True,
     ),
 )
-def nll_loss(input: Shape, ignore_index: int = -100, reduction: str = "mean") -> Rule:
+def nll_loss(input: Shape, weight: Shape | None, ignore_index: int = -100, reduction: str = "mean") -> Rule:
     """Negative log likelihood: classes in dim 1; the mean is weighted, so its devices add up counts first."""
     _check_reduction("nll_loss", reduction)
     out = "n d*" if reduction == "none" else ""
     text = f"input[n c d*], label[n d*], weight?[c] -> out[{out}], total_weight[]"
     if reduction == "mean":
-        return rule(text, synced="n c d*", major="c")
-    return rule(text, sum="n c d*", needs={"c": "masked_lookup"}, major="c")
+        return rule(text, synced="n c d*", major="c", linear={"out": "input"})
+    forms = {"out": "input"} if weight is None else {"out": "input*weight", "total_weight": "weight"}
+    return rule(text, sum="n c d*", needs={"c": "masked_lookup"}, major="c", linear=forms)

@@ -82,6 +82,11 @@ def scaled(normal: Array, scale: Array | None, bias: Array | None, shape: Sequen
     return out if bias is None else out + bias.reshape(shape)
 
 
+def affine_form(scale: Shape | None) -> str:
+    """Return the form of what `scaled` returns in scale and bias."""
+    return "1 + bias" if scale is None else "scale + bias"
+
+
 def affine_grads(
     normal: Array, grad: Array, scale: Array | None, bias: Any, axes: Sequence[int]
 ) -> tuple[Array | None, Array | None]:
@@ -141,7 +146,7 @@ def _layer_norm_back(
     "x[], scale?[], bias?[] -> out[], mean[], variance[]",
     kernel=_layer_norm,
     flops=lambda shapes, attrs: 8 * math.prod(shapes["x"]),
-    grad=Grad(_layer_norm_back, reads="x scale", outs="out", shapes=True),
+    grad=Grad(_layer_norm_back, reads="x scale", outs="out", linear={"x": "scale"}, shapes=True),
 )
 def layer_norm(
     x: Shape, scale: Shape | None, bias: Shape | None, epsilon: float = 1e-5, begin_norm_axis: int = 1
@@ -152,6 +157,7 @@ def layer_norm(
     return rule(
         f"x[a* c*@begin_norm_axis], scale?[{scales}], bias?[{biases}] -> out[a* c*], mean[a*], variance[a*]",
         whole="c*",
+        linear={"out": affine_form(scale)},
     )
 
 
@@ -180,7 +186,7 @@ def _rms_norm_back(
     "x[], scale?[], bias?[] -> out[]",
     kernel=_rms_norm,
     flops=lambda shapes, attrs: 5 * math.prod(shapes["x"]),
-    grad=Grad(_rms_norm_back, reads="x scale", shapes=True),
+    grad=Grad(_rms_norm_back, reads="x scale", linear={"x": "scale"}, shapes=True),
 )
 def rms_norm(
     x: Shape, scale: Shape | None, bias: Shape | None, epsilon: float = 1e-6, begin_norm_axis: int = -1
@@ -188,7 +194,11 @@ def rms_norm(
     """Mean square 1 over the dims from one on, then a scale and a bias for each element of them."""
     normal = x[_begin(len(x), begin_norm_axis) :]
     scales, biases = _affine_dims(scale, normal, "scale"), _affine_dims(bias, normal, "bias")
-    return rule(f"x[a* c*@begin_norm_axis], scale?[{scales}], bias?[{biases}] -> out[a* c*]", whole="c*")
+    return rule(
+        f"x[a* c*@begin_norm_axis], scale?[{scales}], bias?[{biases}] -> out[a* c*]",
+        whole="c*",
+        linear=affine_form(scale),
+    )
 
 
 def _length(x: Array, p: float, axis: int, epsilon: float) -> Array:

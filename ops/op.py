@@ -234,7 +234,7 @@ class Op:
             if slot is not None and shape is not None and slot.shape != shape:
                 raise RuleError(f"{name} of {self.name} has shape {shape}, but the forward op makes it {slot.shape}")
         made = replace(bound, operands=operands, results=results, forward=bound)
-        return replace(made, rows=grad_rows(bound, made, grad))
+        return replace(made, rows=grad_rows(bound, made, grad, own))
 
     def infer_shapes(self, shapes: Shapes, attrs: Attrs) -> tuple[Shape, ...]:
         """Return the shapes of the results, variadic ones flattened."""

@@ -113,7 +113,9 @@ op(
     reduces=_reduced,
     domain={"label": "c"},
     flops=lambda shapes, attrs: 5 * math.prod(shapes["logits"]),
-    grad=Grad(_c_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c"),
+    grad=Grad(
+        _c_loss_grad, reads="label softmax", of="logits", outs="loss", cuts="c", linear={"logits": "softmax + 1"}
+    ),
 )
 
 
@@ -158,7 +160,14 @@ def _c_labels_grad(
     reduces=_reduced,
     domain={"label": "c", "smooth_weight": "positive"},
     flops=lambda shapes, attrs: 5 * math.prod(shapes["logits"]),
-    grad=Grad(_c_labels_grad, reads="label smooth_weight softmax", of="logits", outs="loss", cuts="c"),
+    grad=Grad(
+        _c_labels_grad,
+        reads="label smooth_weight softmax",
+        of="logits",
+        outs="loss",
+        cuts="c",
+        linear={"logits": "smooth_weight*softmax + smooth_weight"},
+    ),
 )
 def c_softmax_with_multi_label_cross_entropy(label: Shape, sum_multi_label_loss: bool = True) -> Rule:
     """The loss of several labels an element, each with its weight, summed or each by itself."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ops.bind import Shape
 from ops.dims import Array, axes_in
-from ops.grad import Grad
+from ops.grad import Grad, Linear
 from ops.notation import RuleError
 from ops.op import Attrs, LocalContext
 from ops.registry import family, op
@@ -66,7 +66,7 @@ def expanded(reduced: Array, rank: int, axis: Axis, keepdim: bool) -> Array:
     return reduced if keepdim else np.expand_dims(reduced, reduced_axes(axis, rank))
 
 
-def pointwise(slope: Callable[..., Any], reads: str = "x out", whole: bool = False) -> Grad:
+def pointwise(slope: Callable[..., Any], reads: str = "x out", whole: bool = False, linear: Linear = None) -> Grad:
     """Return the grad of a reduction whose derivative at an element needs that element and the result only.
 
     Parameters
@@ -77,13 +77,15 @@ def pointwise(slope: Callable[..., Any], reads: str = "x out", whole: bool = Fal
         ``x out`` or ``x``.
     whole : bool
         Whether the derivative needs all reduced elements after all.
+    linear : mapping or callable, optional
+        The form of the derivative in what it reads, as for `ops.grad.Grad`.
     """
 
     def kernel(x: Array, *rest: Array, axis: Axis, keepdim: bool, **attrs: Any) -> Array:
         spread = [expanded(tensor, x.ndim, axis, keepdim) for tensor in rest]
         return np.asarray(spread[-1] * slope(x, *spread[:-1], axis=axis, **attrs), x.dtype)
 
-    return Grad(kernel, reads=reads, whole="r*" * whole, cuts="r*" * (not whole))
+    return Grad(kernel, reads=reads, whole="r*" * whole, cuts="r*" * (not whole), linear=linear)
 
 
 # Sums and means.
@@ -187,7 +189,7 @@ _extremum("all", np.all, "all", None, dtype="bool")
 
 
 # Products, norms and moments, which no partial kind puts together.
-@family("prod", _EMPTY, kernel=over(np.prod), grad=pointwise(lambda x, out, axis: out / x))
+@family("prod", _EMPTY, kernel=over(np.prod), grad=pointwise(lambda x, out, axis: out / x, linear={"x": "out"}))
 def prod(x: Shape, axis: Axis = None, keepdim: bool = False) -> Rule:
     """Product."""
     return reduction(x, axis, keepdim, "whole")
@@ -225,7 +227,12 @@ def _norm_slope(x: Array, out: Array, axis: Axis, porder: float) -> Array:
     return np.asarray(np.sign(x) * (np.abs(x) / out) ** (porder - 1))
 
 
-@family("p_norm", _EMPTY, kernel=over(_norm), grad=pointwise(_norm_slope))
+def _norm_form(attrs: Attrs) -> dict[str, str]:
+    """The derivative of the Euclidean norm is x over it."""
+    return {"x": "x"} if attrs["porder"] == 2 else {}
+
+
+@family("p_norm", _EMPTY, kernel=over(_norm), grad=pointwise(_norm_slope, linear=_norm_form))
 def p_norm(x: Shape, porder: float = 2.0, axis: Axis = None, keepdim: bool = False) -> Rule:
     """p-norm of a vector; those of order 0, 1 and infinity are sums and extrema."""
     kind = {math.inf: "max", -math.inf: "min", 0.0: "sum", 1.0: "sum"}.get(float(porder), "whole")
@@ -236,7 +243,12 @@ def _frobenius(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.sqrt((x * x).sum(axis, keepdims=keepdims)))
 
 
-@family("frobenius_norm", _EMPTY, kernel=over(_frobenius), grad=pointwise(lambda x, out, axis: x / out))
+@family(
+    "frobenius_norm",
+    _EMPTY,
+    kernel=over(_frobenius),
+    grad=pointwise(lambda x, out, axis: x / out, linear={"x": "x"}),
+)
 def frobenius_norm(x: Shape, axis: Axis = None, keepdim: bool = False) -> Rule:
     """Root of the sum of squares."""
     return reduction(x, axis, keepdim, "whole")
@@ -251,7 +263,7 @@ op(
     "x[a*] -> out[1]",
     sum="a*",
     kernel=lambda x: np.asarray((x * x).sum()).reshape(1),
-    grad=Grad(_squared_l2_norm_grad),
+    grad=Grad(_squared_l2_norm_grad, linear={"x": "x"}),
 )
 
 
@@ -271,7 +283,7 @@ def _var_slope(x: Array, axis: Axis, unbiased: bool) -> Array:
     return np.asarray(2 * _centred(x, axis) / _count(x, axis, unbiased))
 
 
-@family("var", _EMPTY, kernel=_var, grad=pointwise(_var_slope, reads="x", whole=True))
+@family("var", _EMPTY, kernel=_var, grad=pointwise(_var_slope, reads="x", whole=True, linear={"x": "x"}))
 def var(x: Shape, axis: Axis = None, unbiased: bool = True, keepdim: bool = False) -> Rule:
     """Variance."""
     return reduction(x, axis, keepdim, "whole")
@@ -281,7 +293,12 @@ def _std_slope(x: Array, out: Array, axis: Axis, unbiased: bool) -> Array:
     return np.asarray(_centred(x, axis) / (_count(x, axis, unbiased) * out))
 
 
-@family("std", _EMPTY, kernel=lambda x, **attrs: np.sqrt(_var(x, **attrs)), grad=pointwise(_std_slope, whole=True))
+@family(
+    "std",
+    _EMPTY,
+    kernel=lambda x, **attrs: np.sqrt(_var(x, **attrs)),
+    grad=pointwise(_std_slope, whole=True, linear={"x": "x"}),
+)
 def std(x: Shape, axis: Axis = None, unbiased: bool = True, keepdim: bool = False) -> Rule:
     """Standard deviation."""
     return reduction(x, axis, keepdim, "whole")

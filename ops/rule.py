@@ -31,7 +31,10 @@ class Rule:
     needs : mapping
         Factor -> the capability without which it stays whole.
     linear : tuple
-        The linear form, a sum of products of operands; empty for none.
+        The linear form of every result, a sum of products of operands; empty for none.
+    forms : mapping
+        Result -> a linear form of its own. A result does not depend on the operands that the other forms name and its
+        own does not, and what a kernel reduces inside depends on no operand that is named.
     monotone, antitone : tuple of str
         Operands through which P(max) and P(min) pass, or swap.
     major : frozenset of str
@@ -44,6 +47,7 @@ class Rule:
     kinds: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, str] = field(default_factory=dict)
     linear: Terms = ()
+    forms: Mapping[str, Terms] = field(default_factory=dict)
     monotone: tuple[str, ...] = ()
     antitone: tuple[str, ...] = ()
     major: frozenset[str] = frozenset()
@@ -61,7 +65,8 @@ class Rule:
             by_kind.setdefault(kind, []).append(factor)
         lines = [f"{kind} {' '.join(factors)}" for kind, factors in by_kind.items()]
         if self.linear:
-            lines.append("linear " + " + ".join("*".join(term) for term in self.linear))
+            lines.append(f"linear {_written(self.linear)}")
+        lines += [f"linear {result}: {_written(form)}" for result, form in self.forms.items()]
         lines += [
             f"{name} {', '.join(value)}"
             for name, value in (("monotone", self.monotone), ("antitone", self.antitone))
@@ -74,7 +79,7 @@ def rule(
     text: str,
     *,
     needs: Mapping[str, str] = _NOTHING,
-    linear: str = "",
+    linear: str | Mapping[str, str] = "",
     monotone: str = "",
     antitone: str = "",
     major: str = "",
@@ -88,7 +93,8 @@ def rule(
     text : str
         The signature, as ``x[m k], y[k n] -> out[m n]``.
     needs, linear, monotone, antitone, major, sizes
-        See `Rule`; ``linear`` is written ``"x*y + bias"``, lists are space separated.
+        See `Rule`; ``linear`` is written ``"x*y + bias"``, with ``1`` for a constant term, or result by result
+        ``{"out": "x*y + bias"}``; lists are space separated.
     **kinds : str
         ``sum= avg= max= min= any= all= whole= halo= synced=``: factors, space separated, runs with or without star.
 
@@ -114,7 +120,8 @@ def rule(
         signature,
         kind_of,
         needs_of,
-        tuple(tuple(name.strip() for name in term.split("*")) for term in linear.split("+")) if linear else (),
+        read_terms(linear) if isinstance(linear, str) else (),
+        {} if isinstance(linear, str) else {result: read_terms(form) for result, form in linear.items() if form},
         tuple(monotone.replace(",", " ").split()),
         tuple(antitone.replace(",", " ").split()),
         frozenset(factor.rstrip("*") for factor in major.split()),
@@ -122,6 +129,22 @@ def rule(
     )
     _check_declarations(made)
     return made
+
+
+def read_terms(form: str) -> Terms:
+    """Read a linear form; a constant term, written 1, names nothing.
+
+    Examples
+    --------
+    >>> read_terms("x*y + bias + 1")
+    (('x', 'y'), ('bias',), ())
+    """
+    terms = [term.strip() for term in form.split("+")] if form else []
+    return tuple(() if term == "1" else tuple(name.strip() for name in term.split("*")) for term in terms)
+
+
+def _written(form: Terms) -> str:
+    return " + ".join("*".join(term) or "1" for term in form)
 
 
 def _kinds(text: str, kinds: Mapping[str, str]) -> dict[str, str]:
@@ -154,7 +177,7 @@ def _check_declarations(made: Rule) -> None:
                 raise RuleError(f"factor {factor!r} is declared ({clause}) but stands nowhere in rule {text!r}")
     operands = {tensor.name for tensor in made.signature.operands}
     for clause, names in (
-        ("linear", [n for term in made.linear for n in term]),
+        ("linear", [n for form in (made.linear, *made.forms.values()) for term in form for n in term]),
         ("monotone", made.monotone),
         ("antitone", made.antitone),
     ):
@@ -164,6 +187,12 @@ def _check_declarations(made: Rule) -> None:
                     f"{clause} names {name!r}, which is no operand of rule {text!r}: "
                     f"the operands are {', '.join(sorted(operands))}"
                 )
+    results = [tensor.name for tensor in made.signature.results]
+    for name in made.forms:
+        if name not in results:
+            raise RuleError(
+                f"linear names {name!r}, which is no result of rule {text!r}: the results are {', '.join(results)}"
+            )
     if any(dim.kind == "batch" for tensor in made.signature.operands for dim in tensor.dims) and not all(
         any(dim.kind == "batch" for dim in tensor.dims) for tensor in made.signature.results
     ):

@@ -77,7 +77,13 @@ def _cumprod_back(x: Array, out: Array, out_grad: Array, *, dim: int | None) -> 
     return grad.reshape(x.shape)
 
 
-@family("cumprod", "x[] -> out[]", kernel=_cumprod, shape=_shape(1, "dim"), grad=Grad(_cumprod_back, reads="x out"))
+@family(
+    "cumprod",
+    "x[] -> out[]",
+    kernel=_cumprod,
+    shape=_shape(1, "dim"),
+    grad=Grad(_cumprod_back, reads="x out", linear={"x": "out"}),
+)
 def cumprod(x: Shape, dim: int | None = None) -> Rule:
     """The product of all elements up to each."""
     left, right = _dims(x, dim)

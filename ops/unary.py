@@ -24,7 +24,9 @@ _POINTWISE = "x[a*] -> out[a*]"
 _EMPTY = "x[] -> out[]"
 
 
-def unary(name: str, kernel: Function, *, slope: Function | None = None, reads: str = "x", **facts: Any) -> Op:
+def unary(
+    name: str, kernel: Function, *, slope: Function | None = None, reads: str = "x", slope_form: str = "", **facts: Any
+) -> Op:
     """Register a function of one tensor.
 
     Parameters
@@ -36,24 +38,26 @@ def unary(name: str, kernel: Function, *, slope: Function | None = None, reads: 
         alone where ``reads`` is empty.
     reads : str
         What the derivative reads.
+    slope_form : str
+        The linear form of the derivative in it, where it has one.
     **facts
         Clauses and op facts, as for `ops.registry.op`.
     """
-    return op(name, _POINTWISE, kernel=kernel, grad=None if slope is None else _grad(slope, reads), **facts)
+    return op(name, _POINTWISE, kernel=kernel, grad=None if slope is None else _grad(slope, reads, slope_form), **facts)
 
 
-def _grad(slope: Function, reads: str) -> Grad:
+def _grad(slope: Function, reads: str, slope_form: str = "") -> Grad:
     def kernel(*tensors: Array, **attrs: Any) -> Array:
         *read, out_grad = tensors
         return np.asarray(out_grad * slope(*read, **attrs), out_grad.dtype)
 
-    return Grad(kernel, reads=reads)
+    return Grad(kernel, reads=reads, linear={"x": slope_form})
 
 
 # Arithmetic.
 unary("neg", np.negative, linear="x", antitone="x", slope=lambda: -1, reads="")
 unary("abs", np.abs, slope=np.sign)
-unary("square", np.square, slope=lambda x: 2 * x)
+unary("square", np.square, slope=lambda x: 2 * x, slope_form="x")
 unary("sqrt", np.sqrt, domain={"x": "positive"}, slope=lambda out: 0.5 / out, reads="out")
 unary("rsqrt", lambda x: 1 / np.sqrt(x), domain={"x": "positive"}, slope=lambda out: -0.5 * out**3, reads="out")
 unary("reciprocal", lambda x: 1 / x, domain={"x": "positive"}, slope=lambda out: -out * out, reads="out")
@@ -64,8 +68,8 @@ unary("round", np.round, monotone="x")
 unary("trunc", np.trunc, monotone="x")
 
 # Exponentials and logarithms.
-unary("exp", np.exp, monotone="x", slope=lambda out: out, reads="out")
-unary("expm1", np.expm1, monotone="x", slope=lambda out: out + 1, reads="out")
+unary("exp", np.exp, monotone="x", slope=lambda out: out, reads="out", slope_form="out")
+unary("expm1", np.expm1, monotone="x", slope=lambda out: out + 1, reads="out", slope_form="out + 1")
 unary("log", np.log, domain={"x": "positive"}, slope=lambda x: 1 / x)
 unary("log1p", np.log1p, domain={"x": "positive"}, slope=lambda x: 1 / (1 + x))
 unary("log2", np.log2, domain={"x": "positive"}, slope=lambda x: 1 / (x * math.log(2)))

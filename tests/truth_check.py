@@ -144,7 +144,7 @@ def kinds_of(bound: BoundRule) -> list[str]:
     if bound.forward is not None:
         return ["avg", "sum"]
     found = {"sum"} | {kind for kind in rule.kinds.values() if kind in IDEMPOTENT}
-    if rule.linear:
+    if rule.linear or rule.forms:
         found.add("avg")
     present = [slot for slot in bound.operands if slot is not None]
     if rule.monotone or rule.antitone or len(present) == 1:

@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-FORWARD = {"*P(* R -> *": "the forward op asks for it without P, and a use may read what was made"}
 AFFINE = {"*P(* -> *": "the expression is affine in what is partial, or a product with a function of another operand"}
 JOINT = {"*P(m??) P(m??) -> P(m??)": "an order passes one operand at a time, so that it holds for every monotone op"}

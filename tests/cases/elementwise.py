@@ -37,9 +37,9 @@ CASES = [
     Case("where", {"condition": SPLIT, "x": (4, 6), "y": ()}, missing=JOINT),
     Case("lerp", {"x": (4, 6), "y": (4, 6), "weight": ()}, missing=AFFINE, grad_missing=AFFINE),
     Case("add_n", {"inputs": [(4, 6), (4, 6), (4, 6)]}),
-    Case("prelu", {"x": (4, 6, 2), "weight": (1,)}, grad_missing=AFFINE),
-    Case("prelu", {"x": (4, 6, 2), "weight": (6,)}, grad_missing=AFFINE),
-    Case("prelu", {"x": (2, 4, 6), "weight": (6,)}, {"data_format": "NHWC"}, grad_missing=AFFINE),
+    Case("prelu", {"x": (4, 6, 2), "weight": (1,)}),
+    Case("prelu", {"x": (4, 6, 2), "weight": (6,)}),
+    Case("prelu", {"x": (2, 4, 6), "weight": (6,)}, {"data_format": "NHWC"}),
     Case("swiglu", {"x": (4, 6), "y": (4, 6)}),
     Case("swiglu", {"x": (4, 12), "y": None}),
 ]
