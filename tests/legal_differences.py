@@ -7,8 +7,7 @@ _LOOKUP = "needs masked_lookup: the table's kernel knows no block of its own, ou
 _GROUPS = "the groups are cut, and each device has its share of them; the table's kernel is told the whole number"
 _LOCAL = "a device is told where its block starts; the table's kernel takes the attribute as it is"
 _CAUSAL = "queries are cut, and a device is told where its own begin; the table's kernel takes them for the last ones"
-_STORED = "scale and bias are stored, and what is stored is never partial"
-_RECOMPUTED = "the grad reads the result; the table makes it anew on each device, out of a block alone"
+_RECOMPUTED = "the grad reads the result; the table makes it anew on each device, out of a block or a term alone"
 _SHAPE = "the operand is read for its shape alone, and no clause says so"
 _UNDERFLOW = "1024 factors: the product is 0 in single precision, and so is its grad, wherever x is cut"
 _NO_PRODUCT = "there is no partial product: no collective makes one of it"
@@ -28,20 +27,13 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "forward ours: S1 R R -> S1": _CAUSAL,
         "grad ours: S1 R R S1 -> S1 Psum Psum": _CAUSAL,
     },
-    "frobenius_norm": {"grad ours: S1 R R -> S1": _RECOMPUTED},
-    "fused_rms_norm": {"forward theirs: R Psum -> Psum": _STORED},
+    "frobenius_norm": {"grad ours: S1 R R -> S1": _RECOMPUTED, "grad ours: Psum R R -> Psum": _RECOMPUTED},
     "gather": {"forward ours: S? R -> Psum": _LOOKUP, "grad ours: R R -> S?": _LOOKUP},
     "group_norm": {
         "forward ours: S? S0 S0 -> S?": _GROUPS,
         "grad ours: S? S0 S? -> S? S0 S0": _GROUPS,
-        "forward theirs: R Psum Psum -> Psum": _STORED,
-        "grad theirs: R Psum * R -> Psum R R": _STORED,
     },
     "index_put": {"forward ours: S? R * -> S?": _LOOKUP, "grad ours: R *S? -> S? Psum": _LOOKUP},
-    "instance_norm": {
-        "forward theirs: R Psum Psum -> Psum": _STORED,
-        "grad theirs: R Psum * R -> Psum R R": _STORED,
-    },
     "mean_all": {
         "grad ours: R -> S?": "each device divides by the size of the whole x, of which it is told the blocks"
     },
@@ -54,6 +46,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "forward theirs: * -> Pprod": _NO_PRODUCT,
         "grad theirs: * -> ?*": _UNDERFLOW,
         "grad ours: R R Psum -> Psum": _UNDERFLOW,
+        "grad ours: R Psum R -> Psum": _RECOMPUTED,
         "grad ours: S? R R -> S?": _RECOMPUTED,
     },
     "reduce_base": {"forward theirs: S1 -> Pprod": _NO_PRODUCT},

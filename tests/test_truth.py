@@ -9,7 +9,7 @@ from truth_check import Verdict, check
 
 import ops
 
-LEFT_OUT = 0.05
+LEFT_OUT = 0.03
 """The part of the placements that hold that the rules may leave out, all of it argued."""
 VERDICTS: dict[int, Verdict] = {}
 """Case -> its verdict, as far as the cases have run."""

@@ -8,8 +8,7 @@ _GOOD, _BAD = np.array([False]), np.array([True])
 _STEPS = {"prev_loss_scaling": (1,), "in_good_steps": np.array([4]), "in_bad_steps": np.array([1])}
 _EVERY = {"incr_every_n_steps": 5, "decr_every_n_nan_or_inf": 2}
 _NUMBERS = {
-    "P(* -> *": "x alone passes; a linear form speaks of all results alike",
-    "* P(* -> *": "a scale and a count of steps are one number, which nothing makes in terms",
+    "* P(* -> *": "the scale that grows passes a sum, the one that falls does not: it is not below 1",
 }
 _OVERFLOW = {"P(sum) R -> P(sum) P(any)": "terms may each be finite where their sum is not"}
 
