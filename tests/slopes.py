@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ class Slopes:
     def wrong(self, groups: Sequence[Sequence[str]] | None = None, rtol: float = 1e-6) -> Iterator[str]:
         """Yield each group of parameters along which the loss moves otherwise than the gradients say.
 
-        Where the two sides of the point differ, it stands on a kink, which `kinks` counts, and nothing is said.
+        Where the two sides of the point differ, or the loss is no number, it stands on a kink, which `kinks` counts,
+        and nothing is said.
         """
         rng = np.random.default_rng(17)
         here = self.number({}, 0.0)
@@ -64,7 +66,7 @@ class Slopes:
             above, below = self.number(direction, self.move), self.number(direction, -self.move)
             right, left = (above - here) / self.move, (here - below) / self.move
             scale = max(1.0, abs(right), abs(left), *(float(np.abs(self.grads[name]).max()) for name in names))
-            if abs(right - left) > 1e-3 * scale:
+            if math.isnan(right + left) or abs(right - left) > 1e-3 * scale:
                 self.kinks += 1
                 continue
             expected = (above - below) / self.move / 2

@@ -33,7 +33,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("case", ASKED, ids=[f"{index}-{case.op}" for index, case in enumerate(ASKED)])
 def test_its_strategies_are_ours(case: Case) -> None:
     call = Call(case)
-    if not call.wanted:
+    if not call.wanted or case.results == ():  # what is drawn, or not written at all, cannot be compared
         RUN.append(0)
         return
     ours = lowered(case, call)

@@ -36,6 +36,7 @@ class Clauses:
 
     def __init__(self, prefix: str = "v") -> None:
         self.reasons: list[Reason] = []
+        self._numbers: dict[Reason, int] = {}
         self.suggested: list[Literal] = []
         self._prefix = prefix
         self._symbols: dict[Hashable, Literal] = {}
@@ -58,11 +59,12 @@ class Clauses:
         return self._symbols.get(fact, FALSE)
 
     def under(self, reason: Reason) -> None:
-        """Put the clauses that follow under a reason."""
-        guard = f"r{len(self.reasons)}"
-        self._guard = negation(guard)
-        self.reasons.append(reason)
-        self._lines.append(f"(declare-const {guard} Bool)")
+        """Put the clauses that follow under a reason; what is said twice is one reason."""
+        if reason not in self._numbers:
+            self._numbers[reason] = len(self.reasons)
+            self.reasons.append(reason)
+            self._lines.append(f"(declare-const r{self._numbers[reason]} Bool)")
+        self._guard = negation(f"r{self._numbers[reason]}")
 
     def always(self) -> None:
         """Put the clauses that follow under no reason: they define, they do not demand."""

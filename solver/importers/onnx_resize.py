@@ -44,13 +44,13 @@ def _interpolation(mode: str, x: Value, maps: Mapping[int, Matrix], sizes: Seque
     for align_corners, align_mode in ((False, 0), (False, 1), (True, 0)):
         ways = {"mode": names[mode], "align_corners": align_corners, "align_mode": align_mode}
         ours = {
-            axis: kernel(np.eye(x.shape[axis])[None], size=[sizes[axis]], scale_factor=None, data_format="NCW", **ways)[
+            axis: kernel(np.eye(x.shape[axis])[None], size=[sizes[axis]], scale_factor=None, data_format="NCL", **ways)[
                 0
             ].T
             for axis in maps
         }
         if all(np.allclose(ours[axis], maps[axis]) for axis in maps):
-            return {"size": list(sizes[2:]), **ways, "data_format": ("NCW", "NCHW", "NCDHW")[space - 1]}
+            return {"size": list(sizes[2:]), **ways, "data_format": ("NCL", "NCHW", "NCDHW")[space - 1]}
     return None
 
 

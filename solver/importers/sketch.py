@@ -260,11 +260,16 @@ class Writing:
             self.tensors[id(value)] = tensor
 
     def repeat(self, steps: Sequence[Step]) -> None:
-        """Say which ops repeat which, where both are there."""
+        """Say which ops repeat which, where both are there and may be cut alike.
+
+        An attribute that differs from trip to trip, as a factor of 0, may give an op other rows.
+        """
         written = {id(step): str(self.tensors[id(step.results[0])].producer) for step in steps}
         for step in steps:
             if step.repeats is not None and id(step.repeats) in written:
-                self.graph.repeat(written[id(step)], of=written[id(step.repeats)])
+                node, of = written[id(step)], written[id(step.repeats)]
+                if self.graph.bind(node).rows == self.graph.bind(of).rows:
+                    self.graph.repeat(node, of)
 
     def _name(self, step: Step) -> str:
         if len(step.results) > 1:
