@@ -62,7 +62,7 @@ def test_a_training_step_is_planned(run: Run, model: Path, tmp_path: Path) -> No
         (("--loss", "z"), "the loss 'z' is no tensor of graph 'mlp'; its outputs are 'y'"),
         (("--optimizer", "sdg"), "'sdg' is no optimizer: choose from sgd, momentum, adam, adamw, lamb"),
         (("--clip-norm", "1"), "clip_norm is given, but no optimizer: choose one"),
-        (("--optimizer", "sgd", "--clip-norm", "-1"), "clip_norm is -1.0: give a number above 0"),
+        (("--optimizer", "sgd", "--clip-norm", "-1"), "clip_norm is -1.0: give a number above 0, at most 3.4e+38"),
     ],
 )
 def test_a_training_step_that_cannot_be(run: Run, model: Path, options: tuple[str, ...], told: str) -> None:

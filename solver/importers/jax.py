@@ -82,7 +82,8 @@ def from_jax(
     >>> def loss(params, x):
     ...     return jnp.sum(jnp.tanh(x @ params["w"]) ** 2)
     >>> graph = from_jax(
-    ...     jax.value_and_grad(loss), {"w": jnp.ones((8, 4))}, jnp.ones((16, 8)), parameters=0, gradients={1: 0}
+    ...     jax.value_and_grad(loss), {"w": jnp.ones((8, 4), "float32")}, jnp.ones((16, 8), "float32"),
+    ...     parameters=0, gradients={1: 0},
     ... )
     >>> [str(graph.tensors[name]) for name in ("params.w", "x")]
     ['params.w float32[8, 4]', 'x float32[16, 8]']

@@ -67,8 +67,8 @@ def framework(key: str) -> Framework:
 
     Examples
     --------
-    >>> framework("jax").entries[0]
-    Entry(name='add', ops=('add',), attributes=None, note='', missing='')
+    >>> next(entry.ops for entry in framework("jax").entries if entry.name == "exp")
+    ('exp',)
     """
     read = json.loads((files("solver.report") / "coverage" / f"{key}.json").read_text(encoding="utf-8"))
     entries = (Entry(name, **{**found, "ops": tuple(found.get("ops", ()))}) for name, found in read["table"].items())
