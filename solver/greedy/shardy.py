@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from ops.bind import BoundRule, Row
 from ops.placement import Layout, Partial, Placement, Replicate, Shard
-from solver.cost.reshard import INF
 from solver.graph import Node, flat
-from solver.greedy.walk import StuckError, Walk
+from solver.greedy.read_back import read_back
+from solver.greedy.walk import StuckError
 from solver.plan import Plan
 from solver.problem import Problem
 
@@ -35,32 +33,9 @@ def shardy(problem: Problem) -> Plan:
     Raises
     ------
     StuckError
-        Where no row of an op can be reached.
+        Where no row of an op lies between the layouts of its operands and results.
     """
-    walk = Walk(problem)
-    layouts = _Propagation(problem).run()
-    for tensor, layout in layouts.items():
-        leads = problem.graph.tensors[tensor].producer is None and tensor not in problem.ties
-        if leads and layout in walk.storages(tensor):
-            walk.store(tensor, layout)
-    for node in problem.graph.nodes:
-        walk.take(node, _nearest(walk, node, layouts))
-        for tensor in problem.graph.nodes[node].results:
-            if problem.pinned(tensor, tensor) is None:
-                walk.hold(tensor, layouts[tensor])
-    return walk.plan()
-
-
-def _nearest(walk: Walk, node: str, layouts: dict[str, Layout]) -> int:
-    """Return the joint row that costs least between the layouts of operands and results."""
-    joint, price = walk.joint(node), walk.price_of_operands(node)
-    for slot, tensor in enumerate(walk.problem.graph.nodes[node].results):
-        back = walk.prices(tensor)[:, walk.number(tensor, layouts[tensor])]
-        price = np.minimum(INF, price + back[joint.results[slot]])
-    best = int(np.argmin(price))
-    if price[best] >= INF:
-        raise StuckError(f"{walk.problem.graph.nodes[node]} has no row between the layouts of its tensors")
-    return best
+    return read_back(problem, _Propagation(problem).run())
 
 
 class _Propagation:
