@@ -315,7 +315,8 @@ class Binding:
                 or name in self.rule.major
                 or (run in self.runs and run in self.rule.major)
             )
-            parts = (size,) if positional else factor_parts.get(name, (size,))
+            given = factor_parts.get(name, (size,))
+            parts = (size,) if positional and given else given
             made[name] = Factor(name, size, kind, parts, capability)
         return made
 

@@ -378,6 +378,17 @@ def test_only_refused_reshapes_have_factors_that_may_not_be_cut(g: Graph) -> Non
             assert name in asking
 
 
+def test_a_factor_whose_positions_matter_is_not_cut_inside_a_dim_that_nothing_splits() -> None:
+    """Halves of features are turned: the place in a half is no part of its own where no table asks for it."""
+    g = Graph()
+    q = g.input("q", (2, 16, 2, 16))
+    g.output(g.op("fused_rotary_position_embedding", q, use_neox_rotary_style=False, name="rot"))
+    parts = refine(g).parts
+    assert parts["q"][3] == (16,)
+    rows = bind_refined(g, parts)["rot"].rows
+    assert {row.operands[0].dim for row in rows if isinstance(row.operands[0], Shard)} == {0, 1, 2}
+
+
 @settings(max_examples=60)
 @given(reshaped(), st.sampled_from([(2, 3), (3, 2), (2, 2), (4, 3), (6,), (2, 2, 3)]))
 def test_a_row_on_parts_is_the_same_reshape_on_every_device(g: Graph, sizes: tuple[int, ...]) -> None:
