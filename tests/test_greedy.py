@@ -12,10 +12,14 @@ from ops.placement import Partial, Replicate, Shard
 from solver import Graph, Mesh, plan
 from solver.cli import main
 from solver.compare import GREEDY, compare, went_wrong
+from solver.greedy.follow import follow
+from solver.greedy.slopes import slopes
 from solver.greedy.walk import StuckError
 from solver.problem import problem
+from solver.training import training_step
 from tests.graphs import Case, mlp, random_graphs
 from tests.test_constraints import MANY
+from tests.training_models import tiny_gpt
 
 FEW = settings(MANY, max_examples=30)
 R = Replicate()
@@ -37,6 +41,38 @@ def test_no_greedy_plan_is_better_than_the_optimum_and_all_are_right(case: Case)
         assert found.evaluation.total >= best.evaluation.total
         assert found.check().ok
         assert found.simulate().ok
+
+
+@FEW
+@given(case=random_graphs(max_ops=6, max_axes=2))
+def test_a_plan_that_follows_the_layouts_of_another_costs_the_same(case: Case) -> None:
+    asked = {"pins": case.pins, "communication": case.communication, "capabilities": case.capabilities}
+    best = plan(case.graph, case.mesh, **asked)
+    assume(best.status == "optimal")
+    tensors, found = best.problem.graph.tensors, best.evaluation
+    needed = {name: found.needed(use) for name, use in best.problem.use_named.items()}
+    followed = follow(
+        best.problem, {name: found.made(name) for name in tensors}, needed, {name: found.held(name) for name in tensors}
+    )
+    assert followed.unlike == ()
+    assert followed.plan.evaluation.total == found.total
+
+
+def test_where_no_row_does_what_was_said_the_nearest_is_taken_and_told() -> None:
+    question = problem(chain(), Mesh({"tp": 4}))
+    followed = follow(question, {"up": (Shard(0),), "act": (Shard(1),)}, {"up/x": (R,), "act/x": (Shard(1),)})
+    assert followed.unlike == ("up",)
+    assert followed.plan.made("act") == {"tp": Shard(1)}
+    assert followed.plan.check().ok
+
+
+def test_gradients_know_their_tensors() -> None:
+    step = training_step(tiny_gpt(), optimizer="adamw")
+    found = slopes(step)
+    made = [tensor for node in step.nodes.values() if node.op.endswith("_grad") for tensor in node.results]
+    assert set(made) - found.keys() == {"loss_grad"}, "it reads the first slope alone, and that is a constant"
+    assert step.gradients.items() <= found.items()
+    assert all(step.tensors[gradient].shape == step.tensors[tensor].shape for gradient, tensor in found.items())
 
 
 def chain() -> Graph:

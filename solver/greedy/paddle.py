@@ -1,17 +1,20 @@
-"""PaddlePaddle's dynamic completion: forward in program order, each op's rule run once on its operands' layouts.
+"""PaddlePaddle's completion of a program: forward in program order, each op's rule run once on its operands' layouts.
 
-Source: PaddlePaddle's `spmd_rules` and the dist branch of its generated API. A rule merges the dims_mappings of the
-operands per factor: -1 yields to a mesh axis, and where two operands disagree the first one has its way; operands that
-differ from what comes of it are resharded at the op. Partial results are reduced where they are made.
+Source: PaddlePaddle 3.3, `spmd_rules` and the dist branch of its generated API for programs (PIR). Operands that differ
+from what comes of the rule are resharded at the op, partial terms among them: an op that cannot take them asks for the
+whole, so that they are reduced where they are first read. What an op of the backward pass makes is resharded at once to
+where the tensor lies that it is the gradient of, where it is cut otherwise. Equal reshards of one tensor run once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ops.bind import BoundRule
-from ops.placement import Layout, Partial, Placement, Replicate, Shard
+from ops.placement import Layout, Placement, Shard
 from solver.cost.reshard import INF
+from solver.graph import Node
+from solver.greedy.paddle_rules import Merging
+from solver.greedy.slopes import slopes
 from solver.greedy.walk import Bools, StuckError, Walk
 from solver.plan import Plan
 from solver.problem import Problem
@@ -32,57 +35,41 @@ def paddle(problem: Problem) -> Plan:
     Raises
     ------
     StuckError
-        Where no row of an op can be reached.
+        Where a rule of PaddlePaddle refuses, or no row of an op can be reached.
     """
-    walk = Walk(problem)
-    for node in problem.graph.nodes:
-        walk.take(node, _merged(walk, node))
-        for tensor in problem.graph.nodes[node].results:
-            if problem.pinned(tensor, tensor) is None:
-                _reduce(walk, tensor)
+    walk, gradient_of = Walk(problem), slopes(problem.graph)
+    for node in problem.graph.nodes.values():
+        walk.take(node.name, _choice(walk, node))
+        for tensor in node.results:
+            if tensor in gradient_of and problem.pinned(tensor, tensor) is None:
+                walk.hold(tensor, _as_forward(walk, tensor, gradient_of[tensor]))
+    walk.share()
     return walk.plan()
 
 
-def _merged(walk: Walk, node: str) -> int:
-    """Return the joint row that is nearest to what the operands ask for, first come first served."""
-    problem, joint = walk.problem, walk.joint(node)
-    bound = problem.bound[node]
-    price = walk.price_of_operands(node)
-    possible = price < INF
+def _choice(walk: Walk, node: Node) -> int:
+    """Return the joint row that is nearest to what the rule says."""
+    joint, price, rule = walk.joint(node.name), walk.price_of_operands(node.name), Merging(walk, node)
+    rule.refuse()
+    possible: Bools = price < INF
     if not possible.any():
-        raise StuckError(f"{problem.graph.nodes[node]} has no row that its operands can be brought to")
-    for axis, size in enumerate(problem.mesh.sizes):
-        for wanted in _asked_for(walk, node, bound, axis) if size > 1 else ():
+        raise StuckError(f"{walk.stuck(node.name)}: it has no row that they can be brought to")
+    for axis, size in enumerate(walk.problem.mesh.sizes):
+        for wanted in rule.rows(axis) if size > 1 else ():
             keeps: Bools = possible & (joint.rows[:, axis] == wanted)
             if keeps.any():
                 possible = keeps
                 break
-        else:
-            whole: Bools = possible & (joint.rows[:, axis] == 0)
-            possible = whole if whole.any() else possible
     left = np.flatnonzero(possible)
     return int(left[np.argmin(price[left])])
 
 
-def _asked_for(walk: Walk, node: str, bound: BoundRule, axis: int) -> list[int]:
-    """Return the rows that keep an operand cut on a mesh axis where it is, the first operand first."""
-    found: list[int] = []
-    for use in walk.problem.graph.operand_uses(node):
-        here = walk.held[use.tensor][axis]
-        if isinstance(here, Shard):
-            found += [
-                k for k, row in enumerate(bound.rows) if row.operands[use.slot] == here and _whole_sums(row.operands)
-            ]
-    return found
+def _as_forward(walk: Walk, gradient: str, tensor: str) -> Layout:
+    """Return where a gradient is held: as it is made where that is cut like its tensor, else as the tensor is."""
+    made, lies = walk.made[gradient], walk.held[tensor]
+    alike = [_cut(placement) for placement in made] == [_cut(placement) for placement in lies]
+    return made if alike else walk.known(gradient, lies) or made
 
 
-def _whole_sums(operands: tuple[Placement | None, ...]) -> bool:
-    return not any(isinstance(placement, Partial) for placement in operands)
-
-
-def _reduce(walk: Walk, tensor: str) -> None:
-    """Let uses read a result after its partial terms were reduced."""
-    made = walk.made[tensor]
-    if any(isinstance(placement, Partial) for placement in made):
-        whole: Layout = tuple(Replicate() if isinstance(p, Partial) else p for p in made)
-        walk.hold(tensor, walk.problem.canonical(tensor, whole))
+def _cut(placement: Placement) -> Shard | None:
+    return placement if isinstance(placement, Shard) else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.placement import Layout, Replicate
+from ops.placement import Layout, Placement, Replicate
 from solver.choice import Choice, table
 from solver.cost.reshard import INF
 from solver.graph import Use
@@ -44,8 +45,9 @@ class Walk:
         self.stored: dict[str, Layout] = {}
         self.made: dict[str, Layout] = {}
         self.held: dict[str, Layout] = {}
-        """What uses read: the layout of a source, the made or pinned layout of a result."""
+        """What uses read: the stored, made or pinned layout, or that of a copy."""
         self._joint = JointTable(problem)
+        self._listed: dict[int, tuple[Layout, ...]] = {}
         for tensor in problem.graph.tensors.values():
             if tensor.producer is None:
                 self.store(tensor.name, self.plainest(tensor.name))
@@ -74,6 +76,16 @@ class Walk:
     def number(self, tensor: str, layout: Layout) -> int:
         """Return the number of a layout of a tensor."""
         return self._joint.layout_index(tensor)[layout]
+
+    def layouts(self, tensor: str) -> tuple[Layout, ...]:
+        """Return the layouts of a tensor, by their numbers."""
+        index = self._joint.layout_index(tensor)
+        return self._listed.setdefault(id(index), tuple(index))
+
+    def known(self, tensor: str, layout: Sequence[Placement]) -> Layout | None:
+        """Return the one name of a layout that somebody gave; None where the tensor cannot have it."""
+        named = self.problem.canonical(tensor, layout)
+        return named if named in self._joint.layout_index(tensor) else None
 
     def prices(self, tensor: str) -> Ints:
         """Return what it costs to bring a tensor from one layout to another."""
@@ -110,7 +122,7 @@ class Walk:
         problem, joint = self.problem, self.joint(node)
         self.rows[node] = tuple(int(row) for row in joint.rows[choice])
         for slot, tensor in enumerate(problem.graph.nodes[node].results):
-            made = problem.layouts(tensor)[joint.results[slot][choice]]
+            made = self.layouts(tensor)[joint.results[slot][choice]]
             self.made[tensor] = self.held[tensor] = made
             pinned = problem.pinned(tensor, tensor)
             if pinned is not None and made not in pinned:
@@ -119,7 +131,7 @@ class Walk:
     def nearest(self, tensor: str, made: Layout, among: frozenset[Layout]) -> Layout:
         """Return the layout that is cheapest to reach, the first of equals."""
         row = self.prices(tensor)[self.number(tensor, made)]
-        known = [layout for layout in self.problem.layouts(tensor) if layout in among]
+        known = [layout for layout in self.layouts(tensor) if layout in among]
         if not known:
             raise StuckError(f"{tensor!r} has no layout that its pins allow")
         best = min(known, key=lambda layout: int(row[self.number(tensor, layout)]))
@@ -128,8 +140,41 @@ class Walk:
         return best
 
     def hold(self, tensor: str, layout: Layout) -> None:
-        """Let uses of a result read a copy in another layout."""
+        """Let uses of a tensor read a copy in another layout."""
         self.held[tensor] = layout
+
+    def share(self) -> None:
+        """Let the uses of a tensor share the reshard that several of them ask for, where that saves most."""
+        for tensor in self.problem.graph.tensors:
+            if self.held[tensor] != self.made[tensor] or self.problem.pinned(tensor, tensor) is not None:
+                continue
+            needed = [self.number(tensor, layout) for layout in self._needed(tensor)]
+            prices, start = self.prices(tensor), self.number(tensor, self.made[tensor])
+            apart = sum(int(prices[start, end]) for end in needed)
+            best, cost = start, apart
+            for end in dict.fromkeys(needed):
+                shared = int(prices[start, end])
+                shared += sum(min(int(prices[end, other]), int(prices[start, other])) for other in needed)
+                if shared < cost:
+                    best, cost = end, shared
+            self.hold(tensor, self.layouts(tensor)[best])
+
+    def _needed(self, tensor: str) -> list[Layout]:
+        """Return what the uses of a tensor ask for, by the rows that are settled."""
+        found = []
+        for use in self.problem.uses[tensor]:
+            rows = self.problem.bound[use.op].rows
+            asked = [rows[k].operands[use.slot] for k in self.rows[use.op]]
+            found.append(self.problem.canonical(tensor, [placement for placement in asked if placement is not None]))
+        return found
+
+    def stuck(self, node: str) -> str:
+        """Return the beginning of a sentence on an op that cannot go on: what it is, and how its operands lie."""
+        told = ", ".join(
+            f"{use.operand} {use.tensor!r} [{', '.join(map(str, self.held[use.tensor]))}]"
+            for use in self.problem.graph.operand_uses(node)
+        )
+        return f"{self.problem.graph.nodes[node]} is stuck on {told or 'no operands'}"
 
     def plan(self) -> Plan:
         """Return the plan: feasible, with nothing proved about it.
@@ -139,11 +184,7 @@ class Walk:
         StuckError
             Where a reshard that it asks for is not possible.
         """
-        held = {
-            tensor: layout
-            for tensor, layout in self.held.items()
-            if tensor not in self.stored and layout != self.made[tensor]
-        }
+        held = {tensor: layout for tensor, layout in self.held.items() if layout != self.made[tensor]}
         found = Plan(
             self.problem,
             "feasible",

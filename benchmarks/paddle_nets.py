@@ -1,0 +1,87 @@
+"""Networks in PaddlePaddle's PIR for the comparison with its own completion: a GPT stack, an MLP, a convolution net."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle.nn import functional
+
+from benchmarks.paddle_real import Writer
+
+
+def mlp(*, batch: int = 16, widths: tuple[int, ...] = (32, 64, 16)) -> Callable[[Writer], Any]:
+    """Linear layers with gelu between them, and the cross entropy of classes."""
+
+    def write(w: Writer) -> Any:
+        x, labels = w.data("x", (batch, widths[0])), w.data("labels", (batch, 1), "int64")
+        last = len(widths) - 2
+        for layer, (inner, outer) in enumerate(itertools.pairwise(widths)):
+            x = functional.linear(x, w.parameter(f"w{layer}", inner, outer), w.parameter(f"b{layer}", outer))
+            x = functional.gelu(x) if layer < last else x
+        return functional.cross_entropy(x, labels)
+
+    return write
+
+
+def convolutions(*, batch: int = 16, channels: tuple[int, ...] = (4, 8, 16), size: int = 16) -> Callable[[Writer], Any]:
+    """Convolutions with relu and pooling, then a linear layer, and the cross entropy of classes."""
+
+    def write(w: Writer) -> Any:
+        x, labels = w.data("x", (batch, channels[0], size, size)), w.data("labels", (batch, 1), "int64")
+        for layer, (inner, outer) in enumerate(itertools.pairwise(channels)):
+            x = functional.conv2d(x, w.parameter(f"conv{layer}", outer, inner, 3, 3), padding=1)
+            x = functional.max_pool2d(functional.relu(x), 2, 2)
+        x = paddle.flatten(functional.adaptive_avg_pool2d(x, 1), 1)
+        return functional.cross_entropy(functional.linear(x, w.parameter("head", channels[-1], 8)), labels)
+
+    return write
+
+
+def gpt(
+    layers: int, *, batch: int = 8, sequence: int = 16, width: int = 32, heads: int = 4, words: int = 64
+) -> Callable[[Writer], Any]:
+    """A decoder of the GPT kind: embeddings, blocks, a final norm, logits by a head of its own, cross entropy."""
+
+    def linear(w: Writer, x: Any, name: str, inner: int, outer: int) -> Any:
+        return functional.linear(x, w.parameter(f"{name}.weight", inner, outer), w.parameter(f"{name}.bias", outer))
+
+    def norm(w: Writer, x: Any, name: str) -> Any:
+        scale, bias = w.parameter(f"{name}.scale", width), w.parameter(f"{name}.bias", width)
+        return functional.layer_norm(x, [width], scale, bias)
+
+    def attention(w: Writer, x: Any, at: str) -> Any:
+        q, k, v = (
+            linear(w, x, f"{at}.{name}", width, width)
+            .reshape([batch, sequence, heads, width // heads])
+            .transpose([0, 2, 1, 3])
+            for name in "qkv"
+        )
+        probs = functional.softmax(paddle.matmul(q, k, transpose_y=True) * (width // heads) ** -0.5)
+        merged = paddle.matmul(probs, v).transpose([0, 2, 1, 3]).reshape([batch, sequence, width])
+        return linear(w, merged, f"{at}.proj", width, width)
+
+    def write(w: Writer) -> Any:
+        ids, labels = w.data("ids", (batch, sequence), "int64"), w.data("labels", (batch, sequence, 1), "int64")
+        x = functional.embedding(ids, w.parameter("wte", words, width)) + w.parameter("wpe", sequence, width)
+        for layer in range(layers):
+            at = f"h{layer}"
+            x = x + attention(w, norm(w, x, f"{at}.ln1"), f"{at}.attn")
+            hidden = functional.gelu(linear(w, norm(w, x, f"{at}.ln2"), f"{at}.up", width, 4 * width))
+            x = x + linear(w, hidden, f"{at}.down", 4 * width, width)
+        logits = paddle.matmul(norm(w, x, "ln"), w.parameter("head", width, words))
+        return functional.cross_entropy(logits, labels)
+
+    return write
+
+
+def megatron(layers: int, axis: str = "tp") -> dict[str, str]:
+    """The placements of the parameters of `gpt` by the Megatron recipe on one mesh axis."""
+    found = {}
+    for layer in range(layers):
+        for name in (*(f"attn.{one}" for one in "qkv"), "up"):
+            found |= {f"h{layer}.{name}.weight": f"{axis}=S(1)", f"h{layer}.{name}.bias": f"{axis}=S(0)"}
+        found |= {f"h{layer}.{name}.weight": f"{axis}=S(0)" for name in ("attn.proj", "down")}
+    return found
