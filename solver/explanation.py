@@ -8,6 +8,9 @@ from typing import Any
 
 from solver.words import duration, size
 
+ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
+"""How wishes are listed: by kind, as they were given within one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -17,12 +20,51 @@ class Fact:
     ----------
     kind, subject, text, source : str
         See `solver.constraints.reason.Reason`.
+    place : str
+        Where a wish was set: a file and a line, or an option of the command.
+    alike : tuple of str
+        Other subjects of which the same holds, as the same op in other layers.
     """
 
     kind: str
     subject: str
     text: str
     source: str
+    place: str = ""
+    alike: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fact as plain JSON values."""
+        return {
+            "kind": self.kind,
+            "subject": self.subject,
+            "text": self.text,
+            "source": self.source,
+            "place": self.place,
+            "alike": list(self.alike),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StoryStep:
+    """One sentence of a story.
+
+    Parameters
+    ----------
+    text : str
+    subject : str
+        The op or tensor that it is about.
+    again : int
+        How often what was told just before repeats; 0 for a sentence of its own.
+    """
+
+    text: str
+    subject: str
+    again: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as plain JSON values."""
+        return {"text": self.text, "subject": self.subject, "again": self.again}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +118,7 @@ class Explanation:
     core : tuple of Fact
         What the person chose that cannot hold together.
     support : tuple of Fact
-        The rules and sizes that make it so.
+        The rules and sizes that make it so, equal ones as one.
     minimal : bool
         Whether every member of the core and of the support is proved to be needed.
     repairs : tuple of Repair
@@ -85,6 +127,14 @@ class Explanation:
         Of an answer about a plan: the seconds that the other way costs more; None where there is no other way.
     answer : str
         Of an answer about a plan: the words; empty for an explanation of why there is none.
+    steps : tuple of StoryStep
+        How the core ends in a contradiction, in order.
+    where : str
+        The mesh axes that the steps speak of.
+    by : str
+        ``propagation`` where every step follows from the ones before it without a solver, else ``z3``.
+    others : tuple of tuple of Fact
+        Other cores, which share no wish with this one nor with each other.
     """
 
     core: tuple[Fact, ...]
@@ -93,51 +143,74 @@ class Explanation:
     repairs: tuple[Repair, ...] = ()
     cost_delta: float | None = None
     answer: str = ""
-
-    @property
-    def text(self) -> str:
-        """The explanation in words, without repairs."""
-        return self.answer or self.story
+    steps: tuple[StoryStep, ...] = ()
+    where: str = ""
+    by: str = "propagation"
+    others: tuple[tuple[Fact, ...], ...] = ()
 
     @property
     def story(self) -> str:
-        """The explanation in words: what was asked, what stands against it, and what may be done."""
-        wishes = told_once(self.core)
-        if not wishes:
-            facts = told_once(self.support)
-            return "\n".join(["This graph has no plan on this mesh, whatever is asked for, because", *facts])
+        """How the facts meet, a sentence a line."""
+        return "\n".join(step.text for step in self.steps)
+
+    @property
+    def text(self) -> str:
+        """The explanation in words, without repairs: what was asked, what stands against it, and what may be done."""
+        if self.answer:
+            return self.answer
+        if not self.core:
+            verdict = ["This graph has no plan on this mesh, whatever is asked for,"]
+            return "\n".join([*verdict, *self.because()])
         count = len(self.core)
-        lines = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
-        lines += wishes + self.because()
+        verdict = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
+        lines = [*verdict, *told_once(self.core), *self.because()]
         if not self.minimal:
-            return "\n".join([*lines, "There was no time to find out whether each of these is needed for this."])
-        hint = "drop it" if count == 1 else "drop any one of them, and this contradiction is gone"
-        if any(fact.kind == "divisibility" for fact in self.support):
+            lines.append("There was no time to find out whether each of these is needed for this.")
+        return "\n".join([*lines, f"hint: {self._hint()}."])
+
+    def _hint(self) -> str:
+        alone = len(self.core) == 1
+        hint = "drop it" if alone else "drop any one of them, and this contradiction is gone"
+        kinds = {fact.kind for fact in self.support}
+        if "divisibility" in kinds:
             hint += "; or choose mesh axes of sizes that divide"
-        if any(fact.kind == "kinds" for fact in self.support):
+        if "kinds" in kinds:
             hint += "; or ask for one partial kind on all mesh axes (sum and avg may stand together)"
-        return "\n".join([*lines, f"hint: {hint}."])
+        for fact in self.support:
+            if fact.kind == "delivery":
+                hint += f"; or let {fact.subject!r} leave unreduced, by pinning it to P"
+        for name in dict.fromkeys(fact.source for fact in self.support if fact.kind == "capability"):
+            hint += f"; or grant the capability {name}, where the runtime has it"
+        return hint
 
     def because(self) -> list[str]:
-        """Return the lines that tell the support; none where there is none."""
-        facts = told_once(self.support)
-        return ["because", *facts] if facts else []
+        """Return the lines that tell how the facts meet; none where there are none."""
+        if not self.steps:
+            return []
+        by = ", as Z3 finds" if self.by == "z3" else ""
+        return [f"because{by}{', ' if self.where else ''}{self.where}:", *(f"  {step.text}" for step in self.steps)]
 
     def __str__(self) -> str:
-        if not self.repairs:
-            return self.text
-        return "\n".join([self.text, "There is a plan after one of these, cheapest first:", *self._remedies()])
-
-    def _remedies(self) -> list[str]:
-        return [f"  {repair}" for repair in self.repairs]
+        lines = [self.text]
+        if self.repairs:
+            lines += ["There is a plan after one of these, cheapest first:", *(f"  {one}" for one in self.repairs)]
+        if self.others:
+            count = len(self.others)
+            lines.append(f"Beside this, {count} other contradiction{'s' * (count > 1)} of other requests:")
+            lines += [f"  {'; '.join(fact.text for fact in core)}" for core in self.others]
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain JSON values."""
         return {
-            "core": [fact_json(fact) for fact in self.core],
-            "support": [fact_json(fact) for fact in self.support],
+            "core": [fact.to_json() for fact in self.core],
+            "support": [fact.to_json() for fact in self.support],
             "minimal": self.minimal,
+            "by": self.by,
+            "where": self.where,
+            "story": [step.to_json() for step in self.steps],
             "repairs": [repair.to_json() for repair in self.repairs],
+            "others": [[fact.to_json() for fact in core] for core in self.others],
             "cost_delta": self.cost_delta,
             "text": self.text,
         }
@@ -146,22 +219,16 @@ class Explanation:
 def told_once(facts: Sequence[Fact]) -> list[str]:
     """Return facts as lines; those that differ in nothing but their subject are told by the first of them."""
     groups: dict[tuple[str, str, str], dict[str, Fact]] = {}
-    for fact in facts:
+    for fact in sorted(facts, key=lambda one: ORDER.index(one.kind) if one.kind in ORDER else len(ORDER)):
         alike = groups.setdefault((fact.kind, fact.text.replace(repr(fact.subject), ""), fact.source), {})
         alike.setdefault(fact.subject, fact)
     lines = []
     for (kind, _, source), alike in groups.items():
         first, *others = alike.values()
         glob = kind == "pin" and not source.startswith(f"{first.subject}:")
-        same = f"op{'s' * (len(others) > 1)} with the same rule" if kind == "rule" else "of which the same holds"
         lines.append(
             f"  {first.text}"
             + (f" (by {source})" if glob else "")
-            + (f", and {len(others)} more {same}" if others else "")
+            + (f", and {len(others)} more of which the same holds" if others else "")
         )
     return lines
-
-
-def fact_json(fact: Fact) -> dict[str, str]:
-    """Return a fact as plain JSON values."""
-    return {"kind": fact.kind, "subject": fact.subject, "text": fact.text, "source": fact.source}

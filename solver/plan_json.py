@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any, get_args
 
 from ops.placement import Layout, layout_text, parse_placement
+from solver import explanation_json
 from solver.choice import Choice, Evaluation, Reshard
 from solver.constraints.policy import untie
 from solver.cost.kernel_steps import KernelStep
-from solver.explanation import Explanation, Fact, Repair, fact_json
+from solver.explanation import Explanation
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.plan import Plan, Status
@@ -303,22 +304,14 @@ def parse_layout(text: str) -> Layout:
 
 
 def read_explanation(explained: Any) -> Explanation | None:
-    """Read the explanation of a plan file.
+    """Read the explanation of a plan file; None where it has none.
 
     Raises
     ------
     PlanFileError
     """
-    if explained is None:
-        return None
     with reading("the explanation"):
-        core, support = (tuple(Fact(**fact) for fact in explained[part]) for part in ("core", "support"))
-        if not all(isinstance(text, str) for fact in (*core, *support) for text in fact_json(fact).values()):
-            raise PlanFileError("a fact of the explanation holds something that is no text")
-        if not isinstance(explained["minimal"], bool):
-            raise PlanFileError(f"minimal is {short(explained['minimal'])}: it should be true or false")
-        repairs = tuple(Repair(**repair) for repair in explained.get("repairs", ()))
-        return Explanation(core, support, explained["minimal"], repairs)
+        return None if explained is None else explanation_json.read(explained)
 
 
 def loads(text: str) -> Plan:

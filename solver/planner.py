@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.model import read_choice, whole_graph
-from solver.constraints.reason import Reason
 from solver.deadline import OutOfTimeError, ending_when
-from solver.explain.core import Core, find_core
-from solver.explanation import Explanation, Fact
+from solver.explain.core import Core, find_core, other_cores, refuted
+from solver.explain.tell import tell
+from solver.explanation import Explanation
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.plan import Plan
@@ -32,8 +34,8 @@ EXPLAINING = 1.0, 10.0
 """Seconds that the core gets, and that the repairs get, however little time is left, and however much."""
 MOMENT = 1.0
 """Seconds beyond the time that the network may take: without it there is no search at all."""
-Explain: TypeAlias = "Callable[[Problem, _Clock], Explanation]"
-"""What is done about a problem without a plan."""
+Explain: TypeAlias = "Callable[[Problem, Core | None, Checker | None, _Clock], Explanation]"
+"""What is done about a problem without a plan, given a core where it is known, and its model where it is written."""
 OnProgress = Callable[[str, Progress | None], bool | None]
 """Called with the stage, now and then, and during the search with how far it is; all stops when it returns True."""
 
@@ -97,7 +99,15 @@ def plan(
     clock = _Clock(_number("timeout", timeout), progress)
     gap = _number("gap", gap)
     clock.stage("constraints")
-    asked = problem(graph, mesh, pins=pins, communication=communication, capabilities=capabilities, policy=policy)
+    asked = problem(
+        graph,
+        mesh,
+        pins=pins,
+        communication=communication,
+        capabilities=capabilities,
+        policy=policy,
+        place=_caller(),
+    )
     return _plan(asked, gap, clock, _mended)
 
 
@@ -123,11 +133,14 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
 
 
 def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
+    if (core := refuted(asked, time.monotonic() + clock.moment(*EXPLAINING), quick=True)) is not None:
+        told = None if explain is None else explain(asked, core, None, clock)
+        return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
     verdict = checker.search(seconds=clock.left())
     if verdict.status == "unsat":
-        told = None if explain is None else explain(asked, clock)
+        told = None if explain is None else explain(asked, None, checker, clock)
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
@@ -170,34 +183,39 @@ def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
 
 
-def _explained(asked: Problem, clock: _Clock) -> Explanation:
+def _explained(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
     """Return why an infeasible problem is so."""
-    return _told(_core(asked, clock)[1])
+    return tell(asked, _core(asked, core, clock))
 
 
-def _mended(asked: Problem, clock: _Clock) -> Explanation:
+def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
     """Return why an infeasible problem is so, and what would do."""
-    checker, core = _core(asked, clock)
+    core = _core(asked, core, clock)
+    told = tell(asked, core, other_cores(asked, core, time.monotonic() + clock.moment(*EXPLAINING)))
     clock.stage("repairs")
 
     def solve(changed: Problem, seconds: float) -> Plan:
         return _plan(changed, 0.0, clock.part(seconds), None)
 
-    return replace(_told(core), repairs=find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve))
+    return replace(told, repairs=find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve))
 
 
-def _core(asked: Problem, clock: _Clock) -> tuple[Checker, Core]:
+def _core(asked: Problem, core: Core | None, clock: _Clock) -> Core:
     clock.stage("explanation")
-    checker = Checker(whole_graph(asked, explaining=True))
-    return checker, find_core(checker, clock.moment(*EXPLAINING))
+    return find_core(asked, clock.moment(*EXPLAINING)) if core is None else core
 
 
-def _told(core: Core) -> Explanation:
-    return Explanation(tuple(map(_fact, core.chosen)), tuple(map(_fact, core.support)), core.minimal)
-
-
-def _fact(reason: Reason) -> Fact:
-    return Fact(reason.kind, reason.subject, reason.text, reason.source)
+def _caller() -> str:
+    """Return where the wishes were written: an option of the command, or the file and line outside this package."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module == "solver.cli":
+            return "--pin"
+        if module.partition(".")[0] != "solver":
+            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, overlap: Any) -> None:

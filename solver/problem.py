@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,12 +44,15 @@ class Pin:
     placement : Placement
     source : str
         The pin as it was written.
+    place : str
+        Where it was set: a file and a line, or an option of the command; empty where that is not known.
     """
 
     subject: str
     axis: int
     placement: Placement
     source: str
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +235,7 @@ def problem(
     communication: str = "any",
     capabilities: frozenset[str] = DEFAULT_CAPABILITIES,
     policy: Sequence[Any] = (),
+    place: str = "",
 ) -> Problem:
     """Read a person's wishes against a graph and a mesh.
 
@@ -247,6 +251,8 @@ def problem(
         What the runtime can do.
     policy : sequence, optional
         Of `solver.constraints.policy.untie`.
+    place : str, optional
+        Where the pins were set, for explanations.
 
     Returns
     -------
@@ -268,7 +274,7 @@ def problem(
         raise ProblemError(f"communication={communication!r}: choose from {', '.join(COMMUNICATION)}")
     offered = _read_capabilities(capabilities)
     refinement = refine(graph)
-    read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins))
+    read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins, place))
     bound = bind_refined(graph, refinement.parts, offered)
     for node, of in graph.repeats.items():
         if bound[node].rows != bound[of].rows:
@@ -301,7 +307,7 @@ def _read_capabilities(capabilities: Any) -> frozenset[str]:
     return frozenset(capabilities)
 
 
-def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Any) -> list[Pin]:
+def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Any, place: str) -> list[Pin]:
     if not isinstance(pins, Mapping):
         raise ProblemError(f"pins={pins!r} is no mapping: write {{'x': 'dp=S(0)'}}")
     uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
@@ -319,7 +325,7 @@ def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Any) -> l
             for subject in subjects:
                 tensor = graph.tensors[uses[subject].tensor if subject in uses else subject]
                 _check_names_a_dim(written, subject, tensor, placement, refinement.parts[tensor.name])
-                found[Pin(subject, mesh.axes.index(axis_name), placement, source)] = None
+                found[Pin(subject, mesh.axes.index(axis_name), placement, source, place)] = None
     return list(found)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from solver.constraints.check import Checker
-from solver.constraints.model import whole_graph
 from solver.constraints.policy import untie
 from solver.constraints.reason import Reason
 from solver.explain.core import Core
-from solver.explain.correction import corrections
+from solver.explain.correction import Feasible, corrections
 from solver.explanation import Repair
 from solver.mesh import Mesh
 from solver.parts import bind_refined
@@ -31,14 +30,14 @@ class _Change:
 
 
 def find_repairs(
-    asked: Problem, checker: Checker, core: Core, seconds: float, solve: Callable[[Problem, float], Plan]
+    asked: Problem, checker: Checker | None, core: Core, seconds: float, solve: Callable[[Problem, float], Plan]
 ) -> tuple[Repair, ...]:
     """Find what would make an infeasible problem feasible, and what the plans then cost.
 
     Parameters
     ----------
     asked : Problem
-    checker : Checker
+    checker : Checker or None
         Holds its model.
     core : Core
     seconds : float
@@ -77,10 +76,10 @@ def _priced(change: _Change, solve: Callable[[Problem, float], Plan], seconds: f
     return Repair(change.text, change.change, found.cost, found.memory.peak, found.status == "optimal")
 
 
-def _changes(asked: Problem, checker: Checker, core: Core, seconds: float) -> Iterator[_Change]:
+def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[_Change]:
     yield from _wishes_given_up(asked, checker, core, seconds / 2)
     deadline = time.monotonic() + seconds / 2
-    if any(reason.kind == "divisibility" for reason in core.support):
+    if any(group[0].kind == "divisibility" for group in core.support):
         yield from _other_meshes(asked, deadline)
     yield from _more_capabilities(asked, core, deadline)
 
@@ -88,11 +87,8 @@ def _changes(asked: Problem, checker: Checker, core: Core, seconds: float) -> It
 # -------------------------------------------------------------------------------------------------------- the wishes
 
 
-def _wishes_given_up(asked: Problem, checker: Checker, core: Core, seconds: float) -> Iterator[_Change]:
-    reasons = checker.clauses.reasons
-    chosen = [i for i, reason in enumerate(reasons) if reason in core.chosen]
-    for indices in corrections(checker, chosen, seconds, MOST):
-        given_up = [reasons[i] for i in indices]
+def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[_Change]:
+    for given_up in corrections(core.chosen, Feasible(asked, checker), seconds, MOST):
         pins = tuple(pin for pin in asked.pins if not any(_speaks_of(reason, pin) for reason in given_up))
         changed = asked.with_pins(pins)
         told = [f"drop the pin {_pin_text(reason)}" for reason in given_up if reason.kind == "pin"]
@@ -147,7 +143,7 @@ def _neighbours(mesh: Mesh, axis: str, smaller: int) -> Iterator[dict[str, int]]
 
 def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> _Change | None:
     changed = replace(asked, mesh=Mesh(sizes, hardware=asked.mesh.hardware))
-    if Checker(whole_graph(changed)).search().status != "sat":
+    if not Feasible(changed)():
         return None
     told = [f"{axis} {old} -> {sizes[axis]}" for axis, old in _sizes(asked.mesh) if old != sizes[axis]]
     return _Change(f"mesh {', '.join(told)}", {"mesh": dict(sizes)}, changed)
@@ -162,7 +158,7 @@ def _sizes(mesh: Mesh) -> Iterator[tuple[str, int]]:
 
 def _more_capabilities(asked: Problem, core: Core, deadline: float) -> Iterator[_Change]:
     """Yield each capability that alone makes a plan possible."""
-    if all(reason.kind != "rule" for reason in core.support):
+    if all(group[0].kind != "rule" for group in core.support):
         return
     for name in sorted(CAPABILITIES - asked.capabilities):
         if time.monotonic() > deadline:
@@ -172,5 +168,5 @@ def _more_capabilities(asked: Problem, core: Core, deadline: float) -> Iterator[
         if all(bound[node] == asked.bound[node] for node in bound):
             continue
         changed = replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins)
-        if Checker(whole_graph(changed)).search().status == "sat":
+        if Feasible(changed)():
             yield _Change(f"grant the capability {name}", {"capabilities": [name]}, changed)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ops.placement import Partial, Parts, Placement, Shard, layout_text
-from solver.explanation import Explanation, Fact, told_once
+from solver.explanation import Explanation, Fact, StoryStep, told_once
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
 from solver.planner import plan_problem
@@ -155,8 +155,19 @@ def _asked_before(facts: tuple[Fact, ...], asked: Problem) -> tuple[Fact, ...]:
 
 def _impossible(what: str, told: Explanation, asked: Problem) -> Explanation:
     chosen = _asked_before(told.core, asked)
+    told = replace(told, steps=_without_the_question(told, chosen), core=chosen)
     lines = [f"No plan has {what}" + (", since" if chosen else "")]
-    return replace(told, core=chosen, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
+    return replace(told, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
+
+
+def _without_the_question(told: Explanation, chosen: tuple[Fact, ...]) -> tuple[StoryStep, ...]:
+    """Return the steps of a story, in which what was only asked about is no pin."""
+    steps = told.steps
+    for fact in told.core:
+        if fact not in chosen:
+            wanted = fact.text.replace("you pinned", "you ask for", 1).replace(" to ", " at ", 1)
+            steps = tuple(replace(step, text=step.text.replace(fact.text, wanted)) for step in steps)
+    return steps
 
 
 def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanation:
@@ -164,7 +175,9 @@ def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanatio
         return replace(_NOTHING, minimal=False, answer=f"{here}. There was no time to plan with it elsewhere.")
     chosen = tuple(dict.fromkeys(fact for told in refused for fact in _asked_before(told.core, asked)))
     support = tuple(dict.fromkeys(fact for told in refused for fact in told.support))
-    told = Explanation(chosen, support, minimal=False)
+    stories = (_without_the_question(told, _asked_before(told.core, asked)) for told in refused)
+    steps = tuple(dict.fromkeys(step for story in stories for step in story))
+    told = Explanation(chosen, support, minimal=False, steps=steps)
     lines = [f"{here}, and no plan has it otherwise" + (", since" if chosen else "")]
     return replace(told, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
 

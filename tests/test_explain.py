@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,44 +13,68 @@ from ops.placement import Partial
 from solver import Graph, Mesh, plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
-from solver.explain.core import Core, find_core
-from solver.problem import problem
+from solver.constraints.reason import Reason
+from solver.explain.core import Core, find_core, other_cores
+from solver.problem import Problem, problem
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, asked, demanding
 
 SOME = settings(MANY, max_examples=60)
 
 
-def model(case: Case) -> Checker:
-    checker = Checker(whole_graph(asked(case), explaining=True))
+def infeasible(case: Case) -> tuple[Problem, Checker]:
+    """An infeasible question, and its model in Z3, in which every fact may be left out."""
+    wishes = asked(case)
+    checker = Checker(whole_graph(wishes, explaining=True))
     assume(checker.check().status == "unsat")
-    return checker
+    return wishes, checker
+
+
+def status(checker: Checker, reasons: list[Reason]) -> str:
+    index = {reason: i for i, reason in enumerate(checker.clauses.reasons)}
+    return checker.check([index[reason] for reason in reasons]).status
 
 
 @SOME
 @given(case=demanding())
 def test_a_core_is_irreducible(case: Case) -> None:
-    checker = model(case)
-    core = find_core(checker)
+    """Z3 says so of whatever found it: alone unsatisfiable; without any wish, or any group of rules, satisfiable."""
+    wishes, checker = infeasible(case)
+    core = find_core(wishes)
     assert core.minimal
-    index = {reason: i for i, reason in enumerate(checker.clauses.reasons)}
-    rules = [i for i, reason in enumerate(checker.clauses.reasons) if not reason.chosen]
-    chosen, support = [index[reason] for reason in core.chosen], [index[reason] for reason in core.support]
-    assert checker.check([*chosen, *support]).status == "unsat"
-    for one in chosen:
-        assert checker.check([*rules, *(i for i in chosen if i != one)]).status == "sat"
-    for one in support:
-        assert checker.check([*chosen, *(i for i in support if i != one)]).status == "sat"
+    rules = [reason for reason in checker.clauses.reasons if not reason.chosen]
+    assert status(checker, list(core.reasons)) == "unsat"
+    for one in core.chosen:
+        assert status(checker, [*rules, *(reason for reason in core.chosen if reason != one)]) == "sat"
+    for group in core.support:
+        assert status(checker, [reason for reason in core.reasons if reason not in group]) == "sat"
     assert all(reason.chosen for reason in core.chosen)
-    assert not any(reason.chosen for reason in core.support)
+    assert not any(reason.chosen for group in core.support for reason in group)
+
+
+@SOME
+@given(case=demanding())
+def test_every_step_of_a_trail_follows_from_those_before_it(case: Case) -> None:
+    """Z3 confirms each: the facts of a step, with what the steps before it left, leave no more than it says."""
+    wishes, checker = infeasible(case)
+    core = find_core(wishes)
+    assume(core.trail is not None)
+    assert core.trail is not None
+    assert core.trail.steps[-1].left == 0
+    assert set(core.trail.reasons) <= set(core.reasons)
+    for number, step in enumerate(core.trail.steps):
+        assert all(before < number for before in step.because)
+        assert step.gone
+        assert not step.gone & step.left
+    assert status(checker, list(core.trail.reasons)) == "unsat"
 
 
 @SOME
 @given(case=demanding())
 def test_a_core_is_a_fact_about_the_problem(case: Case) -> None:
     """With the wishes of the core alone there is no plan, and with any one less there is one."""
-    core = find_core(model(case))
-    wishes = asked(case)
+    wishes, _ = infeasible(case)
+    core = find_core(wishes)
     sources = {(reason.subject, reason.source) for reason in core.chosen if reason.kind == "pin"}
     pins = tuple(pin for pin in wishes.pins if (pin.subject, pin.source) in sources)
     assert len(pins) == len(sources)
@@ -63,19 +89,71 @@ def test_a_core_is_a_fact_about_the_problem(case: Case) -> None:
         assert Checker(whole_graph(fewer)).check().status == "sat" or not free or allows
 
 
+def quickxplain(checker: Checker, hard: list[Reason], members: list[Reason]) -> list[Reason]:
+    """Find an irreducible unsatisfiable part of the members: the recursion of Junker (AAAI 2004), as it is written."""
+
+    def part(background: list[Reason], added: bool, some: list[Reason]) -> list[Reason]:
+        if added and status(checker, background) == "unsat":
+            return []
+        if len(some) == 1:
+            return some
+        left, right = some[: len(some) // 2], some[len(some) // 2 :]
+        second = part([*background, *left], True, right)
+        first = part([*background, *second], bool(second), left)
+        return [*first, *second]
+
+    return part(hard, False, members) if status(checker, hard) == "sat" else []
+
+
+def all_cores(checker: Checker) -> Iterator[frozenset[Reason]]:
+    """Every irreducible set of wishes that cannot hold together, smallest first, by trying them all."""
+    rules = [reason for reason in checker.clauses.reasons if not reason.chosen]
+    chosen = [reason for reason in checker.clauses.reasons if reason.chosen]
+    found: list[frozenset[Reason]] = []
+    for count in range(len(chosen) + 1):
+        for some in map(frozenset, combinations(chosen, count)):
+            if not any(one <= some for one in found) and status(checker, [*rules, *some]) == "unsat":
+                found.append(some)
+                yield some
+
+
+@SOME
+@given(case=demanding())
+def test_quickxplain_and_enumeration_agree(case: Case) -> None:
+    wishes, checker = infeasible(case)
+    core = find_core(wishes)
+    rules = [reason for reason in checker.clauses.reasons if not reason.chosen]
+    naive = quickxplain(checker, rules, [reason for reason in checker.clauses.reasons if reason.chosen])
+    assume(len(wishes.pins) <= 8)
+    every = list(all_cores(checker))
+    assert frozenset(naive) in every
+    assert frozenset(core.chosen) in every
+
+
+@SOME
+@given(case=demanding())
+def test_other_cores_share_nothing(case: Case) -> None:
+    wishes, checker = infeasible(case)
+    core = find_core(wishes)
+    assume(len(wishes.pins) <= 8)
+    every = list(all_cores(checker))
+    cores = [frozenset(one.chosen) for one in (core, *other_cores(wishes, core, float("inf")))]
+    assert all(one in every for one in cores)
+    assert not any(one & other for one, other in combinations(cores, 2))
+
+
 @SOME
 @given(case=demanding())
 def test_the_story_is_the_same_again(case: Case) -> None:
-    model(case)
+    infeasible(case)
     asked = {"pins": case.pins, "communication": case.communication}
     stories = {str(plan(case.graph, case.mesh, **asked).explanation) for _ in range(2)}
-    assert len(stories) == 1
+    assert len(stories) == 1, "\n\n".join(stories)
 
 
 def test_without_time_nothing_is_called_minimal() -> None:
     wishes = problem(mlp(), Mesh({"dp": 3}), communication="frozen", pins={"w1": "dp=S(0)", "x": "dp=R", "y": "dp=R"})
-    checker = Checker(whole_graph(wishes, explaining=True))
-    told = find_core(checker, 0.0)
+    told = find_core(wishes, 0.0)
     assert isinstance(told, Core)
     assert not told.minimal
     assert told.chosen
@@ -95,16 +173,15 @@ def test_sizes_are_told_only_where_they_are_needed(width: int) -> None:
     assert told is not None
     assert told.minimal
     assert {(fact.kind, fact.subject) for fact in told.support} == {("rule", "y"), ("rule", "z")}
-    assert "divide" not in told.story
+    assert "divide" not in told.text
 
 
-def test_sizes_that_are_needed_are_told_also_where_nothing_may_be_sent() -> None:
-    wish = {"x": "dp=S(1)", "y/x": "dp=S(1),tp=S(1)"}
-    g = normalised(6)
-    told = plan(g, Mesh({"dp": 2, "tp": 2}), pins=wish, communication="none").explanation
+def test_sizes_that_are_needed_are_told() -> None:
+    wish = {"y/x": "dp=S(1),tp=S(1)"}
+    told = plan(normalised(6), Mesh({"dp": 2, "tp": 2}), pins=wish).explanation
     assert told is not None
     assert {(fact.kind, fact.subject) for fact in told.support} == {("divisibility", "y"), ("rule", "y")}
-    assert told.story.endswith("or choose mesh axes of sizes that divide.")
+    assert told.text.endswith("or choose mesh axes of sizes that divide.")
 
 
 def test_partial_kinds_that_do_not_mix_are_told_as_such() -> None:
@@ -114,5 +191,5 @@ def test_partial_kinds_that_do_not_mix_are_told_as_such() -> None:
     told = plan(g, Mesh({"dp": 2, "tp": 2}), pins={"y": "dp=P(sum),tp=P(max)"}).explanation
     assert told is not None
     assert [fact.kind for fact in told.support] == ["kinds"]
-    assert told.story.endswith("or ask for one partial kind on all mesh axes (sum and avg may stand together).")
-    assert "divide" not in told.story
+    assert told.text.endswith("or ask for one partial kind on all mesh axes (sum and avg may stand together).")
+    assert "divide" not in told.text

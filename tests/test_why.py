@@ -68,13 +68,19 @@ def found() -> Plan:
 
 def test_a_pin_is_named(found: Plan) -> None:
     told = found.why_not("x", {"tp": Shard(1)})
-    assert str(told) == "No plan has 'x' at S(1) on tp, since\n  you pinned 'x' to R on tp"
+    assert str(told) == (
+        "No plan has 'x' at S(1) on tp, since\n  you pinned 'x' to R on tp\n"
+        "because, on tp:\n  'x' cannot be R and S(1) at once"
+    )
     assert told.minimal
 
 
 def test_a_rule_is_named(found: Plan) -> None:
     told = found.why_not("prob/x", "tp=S(1)")
-    assert "softmax 'prob' has the rule x[a* c@axis b*] -> out[a* c b*] (whole c)" in told.text
+    assert str(told) == (
+        "No plan has 'prob/x' at S(1) on tp\nbecause, on tp:\n  softmax 'prob' cannot read 'down' as S(1): "
+        "it keeps dim 1 of 'down' whole (x[a* c@axis b*] -> out[a* c b*]; whole c)"
+    )
     assert [fact.kind for fact in told.support] == ["rule"]
     assert told.core == ()
 

@@ -38,7 +38,7 @@ class Layouts:
         self.clauses, self.problem, self.explaining = clauses, problem, explaining
         self._clashes: dict[tuple[Parts, bool], list[Clash]] = {}
 
-    def free(self, tensor: str, place: Place, *, partial: bool = True) -> None:
+    def free(self, tensor: str, place: Place, *, partial: bool = True, legal: bool = True) -> None:
         """Let a place take any legal layout of a tensor, however it is written.
 
         Parameters
@@ -47,6 +47,8 @@ class Layouts:
         place : tuple
         partial : bool, optional
             Whether there is a Boolean for P at all.
+        legal : bool, optional
+            Whether to leave out illegal layouts here; False where something else sees to it.
         """
         clauses, parts = self.clauses, self.problem.parts(tensor)
         options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
@@ -56,12 +58,12 @@ class Layouts:
             literals = [clauses.symbol(*place, axis, label) for label in offered]
             clauses.exactly_one(literals)
             clauses.suggested.append(literals[0])
-        for clash, why in self._found(tensor, partial):
-            kind = "kinds" if all(isinstance(label, Partial) for _, label in clash) else "divisibility"
-            clauses.under(Reason(kind, tensor, f"{tensor!r}: {why}"))
+        for clash, why in self.clashes(tensor, partial) if legal else ():
+            clauses.under(clash_reason(tensor, clash, why))
             clauses.clause(*(negation(clauses.known(*place, axis, label)) for axis, label in clash))
 
-    def _found(self, tensor: str, partial: bool = True) -> list[Clash]:
+    def clashes(self, tensor: str, partial: bool = True) -> list[Clash]:
+        """Return the smallest sets of placements that no legal layout of a tensor has together, and why."""
         parts = self.problem.parts(tensor)
         if (parts, partial) not in self._clashes:
             options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
@@ -74,7 +76,7 @@ class Layouts:
         Without the fact that forbids a clash a place may have it; what is demanded of layouts must speak of it too, or
         the fact looks needed where it only keeps the model out of what nothing is demanded of.
         """
-        for clash, _ in self._found(tensor) if self.explaining else ():
+        for clash, _ in self.clashes(tensor) if self.explaining else ():
             literals = tuple(self.clauses.known(*place, axis, label) for axis, label in clash)
             if FALSE not in literals:
                 yield literals
@@ -184,6 +186,12 @@ class Layouts:
                 here, there = known(*source, axis, label), known(*target, axis, label)
                 if here != FALSE:
                     self.clauses.clause(*map(negation, clash), negation(here), there)
+
+
+def clash_reason(tensor: str, clash: Sequence[tuple[int, Placement]], why: str) -> Reason:
+    """Return the fact that keeps placements of a tensor from standing together."""
+    kind = "kinds" if all(isinstance(label, Partial) for _, label in clash) else "divisibility"
+    return Reason(kind, tensor, f"{tensor!r}: {why}")
 
 
 def _clashes(problem: Problem, tensor: str, options: Sequence[Placement]) -> Iterator[Clash]:

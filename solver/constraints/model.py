@@ -41,7 +41,7 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
     for tensor in problem.graph.tensors:
         _add_held(layouts, tensor)
     for node in problem.graph.nodes:
-        rules.add(node, _places(problem, node))
+        rules.add(node, spoken_of(problem, node))
     Communication(layouts).add()
     add_repeats(layouts)
     add_pins(layouts)
@@ -57,18 +57,29 @@ def _add_held(layouts: Layouts, tensor: str) -> None:
         if pinned:
             layouts.free(tensor, place)
         if problem.communication != "any" and problem.delivered_as(tensor) is not None:
-            layouts.free(tensor, ("delivered", tensor), partial=False)
+            layouts.free(tensor, ("delivered", tensor), partial=layouts.explaining, legal=False)
         return
-    layouts.free(tensor, place, partial=pinned)
-    if fact.role == "constant":
-        clauses.under(Reason("storage", tensor, f"constant {tensor!r} is stored whole on every device"))
-        layouts.only(tensor, place, lambda axis, label: label == Replicate())
-    elif pinned:
-        clauses.under(Reason("storage", tensor, f"{fact.role} {tensor!r} is stored without partial sums"))
-        layouts.only(tensor, place, lambda axis, label: not isinstance(label, Partial))
+    partial = pinned or (layouts.explaining and problem.communication != "any")
+    layouts.free(tensor, place, partial=partial)
+    clauses.under(storage_reason(problem, tensor))
+    layouts.only(tensor, place, lambda axis, label: may_be_stored(problem, tensor, label))
 
 
-def _places(problem: Problem, node: str) -> list[tuple[Place, str]]:
+def storage_reason(problem: Problem, tensor: str) -> Reason:
+    """Return the fact that a source is stored whole, where it is a constant, or at least without partial sums."""
+    role = problem.graph.tensors[tensor].role
+    how = "is stored whole on every device" if role == "constant" else "is never stored as an unreduced sum"
+    return Reason("storage", tensor, f"{role} {tensor!r} {how}")
+
+
+def may_be_stored(problem: Problem, tensor: str, placement: Placement) -> bool:
+    """Tell whether a source may be stored so on a mesh axis."""
+    if problem.graph.tensors[tensor].role == "constant":
+        return placement == Replicate()
+    return not isinstance(placement, Partial)
+
+
+def spoken_of(problem: Problem, node: str) -> list[tuple[Place, str]]:
     """Return the uses and results of an op on which something hangs, and their tensors."""
     if node in problem.repeating:
         return repeated_places(problem, node)

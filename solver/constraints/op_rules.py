@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
+from math import prod
 
 from ops.bind import BoundRule, Row, composes, one_kind
 from ops.placement import Placement, Replicate
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
+from solver.constraints.reshard import communication_reason
 from solver.constraints.variables import Clauses, negation
 from solver.layout import placements
 from solver.problem import Problem
@@ -19,7 +21,7 @@ Picked = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class OpFacts:
     """What equal ops share.
 
     Parameters
@@ -28,17 +30,37 @@ class _Facts:
         The rule with its clauses, and without.
     offered : tuple of tuple of int
         Per mesh axis the rows that it may take.
+    bound : BoundRule
     indivisible : tuple
-        What some mesh axes cannot cut together (a sentence, and the factor), and the rows that would.
+        A factor, what cuts it too small, and the rows that would.
     two_kinds : tuple of Picked
         Pairs of rows that give a tensor two partial kinds.
+    talking : tuple of Picked
+        Rows, each alone, whose kernels communicate where no byte may leave a device; only where explaining.
     """
 
     rule: str
     source: str
     offered: tuple[tuple[int, ...], ...]
+    bound: BoundRule
     indivisible: tuple[tuple[str, str, tuple[Picked, ...]], ...]
     two_kinds: tuple[Picked, ...]
+    talking: tuple[Picked, ...]
+
+    def reason(self, op: str, node: str) -> Reason:
+        """Return the fact that the rule of an op is."""
+        return Reason("rule", node, f"{op} {node!r} has the rule {self.rule}", self.source)
+
+    def forbidden(self, problem: Problem, node: str) -> Iterator[tuple[Reason, tuple[Picked, ...]]]:
+        """Yield the facts that keep rows of an op from going together, each with these rows."""
+        op = problem.graph.nodes[node].op
+        for factor, why, clashes in self.indivisible:
+            text = f"{op} {node!r}: {_dim_of(problem, self.bound, node, factor)} {why}"
+            yield Reason("divisibility", node, text, f"{factor}={self.bound.factors[factor].size}"), clashes
+        if self.two_kinds:
+            yield Reason("kinds", node, f"no tensor of {op} {node!r} may carry two partial kinds"), self.two_kinds
+        if self.talking:
+            yield communication_reason(problem), self.talking
 
 
 class OpRules:
@@ -54,7 +76,8 @@ class OpRules:
 
     def __init__(self, clauses: Clauses, problem: Problem, explaining: bool) -> None:
         self.clauses, self.problem, self.explaining = clauses, problem, explaining
-        self._known: dict[int, _Facts] = {}
+        self._loud = replace(problem, communication="any")
+        self._known: dict[int, OpFacts] = {}
 
     def add(self, node: str, places: Sequence[tuple[Place, str]]) -> None:
         """Add the rows of one op, and what they say about some of its uses and results.
@@ -66,7 +89,7 @@ class OpRules:
             ``("needed", node, slot)`` or ``("made", tensor)``, those that something else speaks of, and their tensors.
         """
         clauses, problem = self.clauses, self.problem
-        op, facts = problem.graph.nodes[node].op, self._facts(problem.bound[node])
+        op, facts = problem.graph.nodes[node].op, self.facts(problem.bound[node])
         said = {place: self._said(node, place, tensor, facts) for place, tensor in places}
         clauses.always()
         for place, tensor in places:
@@ -74,7 +97,7 @@ class OpRules:
             for axis, by_row in said[place].items():
                 options = dict.fromkeys((*by_row.values(), *every))
                 clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
-        clauses.under(Reason("rule", node, f"{op} {node!r} has the rule {facts.rule}", facts.source))
+        clauses.under(facts.reason(op, node))
         for axis, rows in enumerate(facts.offered):
             literals = [clauses.symbol("row", node, axis, k) for k in rows]
             clauses.exactly_one(literals)
@@ -83,14 +106,11 @@ class OpRules:
             for axis, by_row in by_axis.items():
                 for k, label in by_row.items():
                     clauses.clause(negation(clauses.known("row", node, axis, k)), clauses.known(*place, axis, label))
-        for why, source, clashes in facts.indivisible:
-            clauses.under(Reason("divisibility", node, f"{op} {node!r} has {why}", source))
+        for reason, clashes in facts.forbidden(problem, node):
+            clauses.under(reason)
             self._forbid(node, clashes)
-        if facts.two_kinds:
-            clauses.under(Reason("kinds", node, f"no tensor of {op} {node!r} may carry two partial kinds"))
-            self._forbid(node, facts.two_kinds)
 
-    def _said(self, node: str, place: Place, tensor: str, facts: _Facts) -> dict[int, dict[int, Placement]]:
+    def _said(self, node: str, place: Place, tensor: str, facts: OpFacts) -> dict[int, dict[int, Placement]]:
         """Return, per mesh axis of size 2 or more and row, how the row says that a use or a result lies."""
         problem, rows = self.problem, self.problem.bound[node].rows
         if place[0] == "made":
@@ -104,16 +124,23 @@ class OpRules:
         for picked in clashes:
             self.clauses.clause(*(negation(self.clauses.known("row", node, axis, k)) for axis, k in picked))
 
-    def _facts(self, bound: BoundRule) -> _Facts:
+    def facts(self, bound: BoundRule) -> OpFacts:
+        """Return what equal ops share."""
         if id(bound) not in self._known:
             problem = self.problem
             rows, clauses = problem.offered(bound), list(bound.rule.clauses())
-            self._known[id(bound)] = _Facts(
+            quiet = set(rows)
+            if self.explaining:
+                rows = self._loud.offered(bound)
+            axes = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
+            self._known[id(bound)] = OpFacts(
                 bound.rule.text + (f" ({'; '.join(clauses)})" if clauses else ""),
                 bound.rule.text,
                 tuple(rows if size > 1 else (0,) for size in problem.mesh.sizes),
+                bound,
                 tuple(_indivisible(bound, rows, problem)),
                 tuple(_two_kinds(bound, rows, problem)),
+                tuple(((axis, k),) for axis in axes for k in rows if k not in quiet),
             )
         return self._known[id(bound)]
 
@@ -121,7 +148,7 @@ class OpRules:
 def _indivisible(
     bound: BoundRule, offered: Sequence[int], problem: Problem
 ) -> Iterator[tuple[str, str, tuple[Picked, ...]]]:
-    """Yield what some mesh axes cannot cut together: why, the factor, and the rows that would."""
+    """Yield what some mesh axes cannot cut together: the factor, why, and the rows that would."""
     cutting: dict[str, dict[int, list[int]]] = {}
     for k in offered:
         if (cut := bound.rows[k].cut) is not None:
@@ -130,12 +157,28 @@ def _indivisible(
         size, parts = bound.factors[factor].size, bound.factors[factor].parts
         for clash in _clashes(bound, factor, sorted(by_part), problem.mesh.sizes):
             axes = " times ".join(f"{problem.mesh.axes[axis]}={problem.mesh.sizes[axis]}" for axis, _ in clash)
-            why = f"a factor {factor} of size {size} that cannot be cut by {axes}"
+            why = f"cannot be cut by {axes}"
+            count = prod(problem.mesh.sizes[axis] for axis, _ in clash)
             if len(parts) > 1:
                 on = " and ".join(str(part) for part in dict.fromkeys(part for _, part in clash))
                 why += f" on part {on} of its parts {parts}"
+            elif size % count:
+                why += f" ({count} does not divide {size})"
             rows = product(*([(axis, k) for k in by_part[part]] for axis, part in clash))
-            yield why, f"{factor}={size}", tuple(rows)
+            yield factor, why, tuple(rows)
+
+
+def _dim_of(problem: Problem, bound: BoundRule, node: str, factor: str) -> str:
+    """Return where an op has a factor, in the words of the first tensor that has it, as the subject of a clause."""
+    uses = problem.graph.operand_uses(node)
+    placed = [(use.tensor, bound.operands[use.slot]) for use in uses]
+    placed += list(zip(problem.graph.nodes[node].results, bound.results, strict=True))
+    found = [(tensor, slot, dim) for tensor, slot in placed if slot and (dim := slot.dim_of(factor)) is not None]
+    tensor, slot, dim = min(found, key=lambda place: len(place[1].dims[place[2]]))
+    if len(slot.dims[dim]) == 1:
+        return f"dim {dim} of {tensor!r}, of size {slot.shape[dim]},"
+    sizes = " x ".join(str(bound.factors[name].size) for name in slot.dims[dim])
+    return f"dim {dim} of {tensor!r} is {sizes}, of which {bound.factors[factor].size}"
 
 
 def _clashes(

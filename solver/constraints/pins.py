@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason
+from solver.problem import Pin, Problem
 
 
 def add_pins(layouts: Layouts) -> None:
@@ -19,9 +20,14 @@ def add_pins(layouts: Layouts) -> None:
         wishes = [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1]
         place = _place(layouts, subject) if wishes else ()
         for pin in wishes:
-            text = f"you pinned {subject!r} to {pin.placement} on {problem.mesh.axes[pin.axis]}"
-            clauses.under(Reason("pin", subject, text, pin.source))
+            clauses.under(pin_reason(problem, pin))
             clauses.clause(clauses.known(*place, pin.axis, pin.placement))
+
+
+def pin_reason(problem: Problem, pin: Pin) -> Reason:
+    """Return the fact that a pin is."""
+    text = f"you pinned {pin.subject!r} to {pin.placement} on {problem.mesh.axes[pin.axis]}"
+    return Reason("pin", pin.subject, text, pin.source)
 
 
 def _place(layouts: Layouts, subject: str) -> Place:

@@ -17,11 +17,15 @@ def add_repeats(layouts: Layouts) -> None:
     """
     problem = layouts.problem
     for node, of in problem.graph.repeats.items():
-        text = f"{node!r} lies as {of!r}, which it repeats"
-        layouts.clauses.under(Reason("repeat", node, text, f"repeat of {of} by {node}"))
+        layouts.clauses.under(repeat_reason(node, of))
         pairs = zip(repeated_places(problem, of), repeated_places(problem, node), strict=True)
         for (place, _), (other, tensor) in pairs:
             layouts.same(tensor, place, other)
+
+
+def repeat_reason(node: str, of: str) -> Reason:
+    """Return the fact that one op lies as another."""
+    return Reason("repeat", node, f"{node!r} lies as {of!r}, which it repeats", f"repeat of {of} by {node}")
 
 
 def repeated_places(problem: Problem, node: str) -> list[tuple[Place, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason
+from solver.problem import Problem
 
 
 def add_ties(layouts: Layouts) -> None:
@@ -22,6 +23,12 @@ def add_ties(layouts: Layouts) -> None:
         if not source and problem.communication == "any":
             continue
         place: Place = ("held", follower) if source else ("delivered", follower)
-        text = f"{follower!r} is {'stored' if source else 'delivered'} as {leader!r} is stored (tie)"
-        clauses.under(Reason("tie", follower, text, f"tie {follower} to {leader}"))
+        clauses.under(tie_reason(problem, follower))
         layouts.same(leader, ("held", leader), place)
+
+
+def tie_reason(problem: Problem, follower: str) -> Reason:
+    """Return the fact that a tie is."""
+    leader, source = problem.ties[follower], problem.graph.tensors[follower].producer is None
+    text = f"{follower!r} is {'stored' if source else 'delivered'} as {leader!r} is stored (tie)"
+    return Reason("tie", follower, text, f"tie {follower} to {leader}")

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
 from solver.constraints.reason import Reason
+from solver.explain.propagate import Trail
+from solver.explain.views import View, views
+from solver.problem import Problem
+
+Group = tuple[Reason, ...]
+"""Facts that are equal but for where they stand, as those of the same op in each layer."""
+Answer: TypeAlias = Sequence[Reason] | bool | None
+"""Of facts that contradict each other those that this hangs on; True where they hold; None where neither was shown."""
+Ask = Callable[[Sequence[Reason]], Answer]
+MOST_OPS = 400
+"""Ops of a graph up to which Z3 is asked where propagation leaves open whether a fact is needed."""
+MOST_CORES = 8
+"""Disjoint cores that are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,26 +33,35 @@ class Core:
     ----------
     chosen : tuple of Reason
         Wishes that cannot hold together; none where the graph has no plan on the mesh at all.
-    support : tuple of Reason
+    support : tuple of Group
         Rules and sizes that, with them, have no solution.
     minimal : bool
-        Whether each reason, chosen or not, is proved to be needed.
+        Whether each wish and each group is proved to be needed.
+    view : View or None
+        The mesh axes on which propagation alone finds it; None where Z3 did.
+    trail : Trail or None
+        How they end in a contradiction, step by step, from the core and the support alone.
     """
 
     chosen: tuple[Reason, ...]
-    support: tuple[Reason, ...]
+    support: tuple[Group, ...]
     minimal: bool
+    view: View | None = None
+    trail: Trail | None = None
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All facts of it."""
+        return (*self.chosen, *(reason for group in self.support for reason in group))
 
 
-def find_core(checker: Checker, seconds: float = 10.0) -> Core:
-    """Shrink what cannot hold together by deletion: first what the person chose, with all rules hard, then the rules.
-
-    Of the rules the sizes that do not divide go first: an explanation speaks of them only where it cannot do without.
+def find_core(problem: Problem, seconds: float = 10.0) -> Core:
+    """Find what cannot hold together: first of what the person chose, with all rules hard, then of the rules.
 
     Parameters
     ----------
-    checker : Checker
-        Holds an infeasible whole-graph model, written for explaining.
+    problem : Problem
+        Without a plan.
     seconds : float, optional
         After this time what is left is returned, and not called minimal.
 
@@ -47,47 +72,210 @@ def find_core(checker: Checker, seconds: float = 10.0) -> Core:
     Raises
     ------
     RuntimeError
-        Where the model holds after all.
+        Where the problem has a plan after all.
 
     Notes
     -----
-    A member is left out where the rest alone is unsatisfiable; each answer's own core cuts the rest down further
-    (clause-set refinement, Marques-Silva and Lynce, SAT 2011).
+    Propagation is asked first, on each mesh axis alone, then on several; where it ends in a contradiction the steps
+    that this hangs on name the facts that are used. Z3 is asked where it ends in none. Either way a member is left out
+    where the rest alone has no solution (deletion with clause-set refinement, Marques-Silva and Lynce, SAT 2011); a
+    member is proved to be needed by an example that meets the rest, found by propagation or by Z3.
     """
     deadline = time.monotonic() + seconds
-    reasons = checker.clauses.reasons
-    rules = {i for i, reason in enumerate(reasons) if not reason.chosen}
-    first = checker.search(seconds=seconds)
-    if first.status == "sat":
-        raise RuntimeError("a problem without a plan has one once it is written for explaining")
-    if first.status == "unknown":
-        return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
-    chosen, minimal = _shrink(checker, [i for i in first.core if i not in rules], rules, deadline)
-    support = [i for i in first.core if i in rules]
-    for offered in (rules - {i for i in rules if reasons[i].kind == "divisibility"}, rules):
-        answer = checker.search([*chosen, *offered], max(0.001, deadline - time.monotonic()))
-        if answer.status == "unsat":
-            support = [i for i in answer.core if i in rules]
-            break
-    support.sort(key=lambda i: reasons[i].kind != "divisibility")
-    support, needed = _shrink(checker, support, set(chosen), deadline)
-    return Core(tuple(reasons[i] for i in chosen), tuple(reasons[i] for i in support), minimal and needed)
+    if (core := refuted(problem, deadline)) is not None:
+        return core
+    return _by_z3(problem, Checker(whole_graph(problem, explaining=True)), deadline)
 
 
-def _shrink(checker: Checker, members: list[int], hard: set[int], deadline: float) -> tuple[list[int], bool]:
-    """Return an unsatisfiable part of the members, with the hard ones, and whether all of it is proved to be needed."""
-    kept: list[int] = []
+def refuted(problem: Problem, deadline: float, quick: bool = False) -> Core | None:
+    """Find a core by propagation; None where it finds no contradiction.
+
+    Parameters
+    ----------
+    problem : Problem
+    deadline : float
+        A time of `time.monotonic`: what is left then is returned, and not called minimal.
+    quick : bool, optional
+        Whether to look at each mesh axis alone only.
+    """
+    if quick and not problem.pins:
+        return None
+    for view in views(problem, most=1 if quick else None):
+        trail = view.follow(view.reasons)
+        if isinstance(trail, Trail):
+            return _by_propagation(view, trail, view.reasons, deadline)
+        if time.monotonic() > deadline:
+            return None
+    return None
+
+
+def other_cores(problem: Problem, core: Core, deadline: float) -> list[Core]:
+    """Find cores that share no wish with one, nor with each other, by propagation; at most some.
+
+    Parameters
+    ----------
+    problem : Problem
+    core : Core
+    deadline : float
+        A time of `time.monotonic`.
+    """
+    found: list[Core] = []
+    taken = set(core.chosen)
+    for view in views(problem) if core.chosen else ():
+        while len(found) < MOST_CORES and time.monotonic() < deadline:
+            active = [reason for reason in view.reasons if reason not in taken]
+            trail = view.follow(active)
+            if not isinstance(trail, Trail):
+                break
+            found.append(_by_propagation(view, trail, active, deadline))
+            taken.update(found[-1].chosen)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- by propagation
+
+
+def _by_propagation(view: View, trail: Trail, active: Sequence[Reason], deadline: float) -> Core:
+    hard = [reason for reason in active if not reason.chosen]
+    ask = _Asking(view, deadline)
+    named = set(trail.reasons)
+    chosen: list[Group] = [(reason,) for reason in active if reason.chosen and reason in named]
+    chosen, needed = shrink(chosen, hard, ask, deadline)
+    wishes = [reason for group in chosen for reason in group]
+    final = view.follow([*wishes, *hard])
+    assert isinstance(final, Trail)
+    support = groups(view.problem, final.reasons)
+    support, proved = shrink(support, wishes, ask, deadline)
+    final = view.follow([*wishes, *(reason for group in support for reason in group)])
+    assert isinstance(final, Trail)
+    return Core(tuple(wishes), tuple(support), needed and proved, view, final)
+
+
+class _Asking:
+    """Refutes facts by propagation, or shows that they hold: by an example, or by Z3 where the graph is small."""
+
+    def __init__(self, view: View, deadline: float) -> None:
+        self._view, self._deadline = view, deadline
+        self._checker: Checker | None = None
+        self._index: dict[Reason, int] = {}
+
+    def __call__(self, reasons: Sequence[Reason]) -> Answer:
+        """Ask propagation, and whether what it does not refute holds."""
+        found = self._view.follow(reasons)
+        if isinstance(found, Trail):
+            return found.reasons
+        return self._view.holds(reasons, found) or self._by_z3(reasons)
+
+    def _by_z3(self, reasons: Sequence[Reason]) -> bool | None:
+        if len(self._view.problem.graph.nodes) > MOST_OPS:
+            return None
+        if self._checker is None:
+            self._checker = Checker(whole_graph(self._view.problem, explaining=True))
+            self._index = {reason: i for i, reason in enumerate(self._checker.clauses.reasons)}
+        status = self._checker.search(
+            [self._index[reason] for reason in reasons if reason in self._index],
+            max(0.001, self._deadline - time.monotonic()),
+        ).status
+        return True if status == "sat" else None
+
+
+def shrink(
+    members: Sequence[Group],
+    hard: Sequence[Reason],
+    ask: Ask,
+    deadline: float,
+) -> tuple[list[Group], bool]:
+    """Leave out of an unsatisfiable set, with some hard facts, what it does not need.
+
+    Parameters
+    ----------
+    members : sequence of Group
+    hard : sequence of Reason
+    ask : callable
+        Facts -> `Answer`.
+    deadline : float
+        A time of `time.monotonic`.
+
+    Returns
+    -------
+    list of Group, bool
+        What is left, and whether all of it is proved to be needed.
+    """
+    kept: list[Group] = []
     waiting = list(members)
     proved = True
     while waiting:
         candidate = waiting.pop(0)
-        left = deadline - time.monotonic()
-        if left <= 0:
+        if time.monotonic() > deadline:
             return [*kept, candidate, *waiting], False
-        answer = checker.search([*kept, *waiting, *hard], left)
-        if answer.status == "unsat":
-            waiting = [member for member in waiting if member in answer.core]
-        else:
-            proved = proved and answer.status == "sat"
+        rest = [*hard, *(reason for group in (*kept, *waiting) for reason in group)]
+        answer = ask(rest)
+        if answer is None or isinstance(answer, bool):
+            proved = proved and answer is True
             kept.append(candidate)
+        else:
+            named = set(answer)
+            waiting = [group for group in waiting if not named.isdisjoint(group)]
     return kept, proved
+
+
+def groups(problem: Problem, reasons: Iterable[Reason]) -> list[Group]:
+    """Put facts of the graph together that are equal but for where they stand: by structure, never by name."""
+    found: dict[Hashable, list[Reason]] = {}
+    for reason in reasons:
+        if not reason.chosen:
+            found.setdefault(kind_of(problem, reason), []).append(reason)
+    order = sorted(found.values(), key=lambda group: group[0].kind != "divisibility")
+    return [tuple(group) for group in order]
+
+
+def kind_of(problem: Problem, reason: Reason) -> Hashable:
+    """Return what is equal of facts that differ only in where they stand."""
+    said = reason.text.replace(repr(reason.subject), "")
+    if reason.subject in problem.bound:
+        return reason.kind, id(problem.bound[reason.subject]), said
+    tensor = problem.graph.tensors.get(reason.subject)
+    return (reason.kind, said) if tensor is None else (reason.kind, tensor.role, tensor.shape, tensor.dtype, said)
+
+
+# ------------------------------------------------------------------------------------------------------------- by Z3
+
+
+def _by_z3(problem: Problem, checker: Checker, deadline: float) -> Core:
+    reasons = checker.clauses.reasons
+    index = {reason: i for i, reason in enumerate(reasons)}
+    hard = [reason for reason in reasons if not reason.chosen]
+    first = checker.search(seconds=max(0.001, deadline - time.monotonic()))
+    if first.status == "sat":
+        raise RuntimeError("a problem without a plan has one once it is written for explaining")
+    if first.status == "unknown":
+        return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
+
+    def ask(some: Sequence[Reason]) -> Answer:
+        verdict = checker.search([index[reason] for reason in some], max(0.001, deadline - time.monotonic()))
+        if verdict.status == "unsat":
+            return [reasons[i] for i in verdict.core]
+        return True if verdict.status == "sat" else None
+
+    members = [(reasons[i],) for i in first.core if reasons[i].chosen]
+    chosen, needed = shrink(members, hard, ask, deadline)
+    wishes = [reason for group in chosen for reason in group]
+    used = [reasons[i] for i in first.core if not reasons[i].chosen]
+    for offered in ([reason for reason in hard if reason.kind != "divisibility"], hard):
+        answer = ask([*wishes, *offered])
+        if answer is not None and not isinstance(answer, bool):
+            used = [reason for reason in answer if not reason.chosen]
+            break
+    modules, _ = shrink(_by_module(problem, used), wishes, ask, deadline)
+    support = groups(problem, (reason for module in modules for reason in module))
+    support, proved = shrink(support, wishes, ask, deadline)
+    return Core(tuple(wishes), tuple(support), needed and proved)
+
+
+def _by_module(problem: Problem, reasons: Sequence[Reason]) -> list[Group]:
+    """Put facts of one module of the model together: what is not needed goes in large pieces first."""
+    found: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        node = problem.graph.nodes.get(reason.subject)
+        found.setdefault(node.module if node is not None and node.module else reason.subject, []).append(reason)
+    return [tuple(group) for group in found.values()]

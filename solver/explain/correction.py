@@ -3,20 +3,90 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
+from solver.constraints.reason import Reason
+from solver.explain.core import MOST_OPS
+from solver.explain.propagate import Trail
+from solver.explain.views import whole_view
+from solver.problem import Problem
 
 
-def corrections(checker: Checker, core: Sequence[int], seconds: float, most: int = 5) -> list[tuple[int, ...]]:
-    """Find irreducible sets of a person's wishes without which a model has a solution.
+class Feasible:
+    """Tells whether a problem has a plan that meets some of its wishes: by propagation and an example, or by Z3.
 
     Parameters
     ----------
-    checker : Checker
-        Holds an infeasible whole-graph model.
-    core : sequence of int
-        Indices of wishes that cannot hold together: each set gives up at least one of them.
+    problem : Problem
+    checker : Checker, optional
+        Holds its model; where there is none, one is written only for a small graph.
+    """
+
+    def __init__(self, problem: Problem, checker: Checker | None = None) -> None:
+        self._problem, self._checker = problem, checker
+        self._view = whole_view(problem)
+        self._index: dict[Reason, int] = {}
+
+    @property
+    def wishes(self) -> tuple[Reason, ...]:
+        """All that the person chose; nothing where it would take too long to find out."""
+        if self._view is not None and self._checker is None:
+            return tuple(reason for reason in self._view.reasons if reason.chosen)
+        checker = self._written()
+        return () if checker is None else tuple(reason for reason in checker.clauses.reasons if reason.chosen)
+
+    def __call__(self, wishes: Collection[Reason] | None = None, seconds: float = 1.0) -> bool | None:
+        """Tell it; None where that was not found out.
+
+        Parameters
+        ----------
+        wishes : collection of Reason, optional
+            What is kept of what the person chose; all of it by default.
+        seconds : float, optional
+            For Z3.
+        """
+        wishes = self.wishes if wishes is None else wishes
+        if self._view is not None:
+            kept = set(wishes)
+            active = [reason for reason in self._view.reasons if not reason.chosen or reason in kept]
+            found = self._view.follow(active)
+            if isinstance(found, Trail):
+                return False
+            if self._view.holds(active, found):
+                return True
+        return self._by_z3(wishes, seconds)
+
+    def _by_z3(self, wishes: Collection[Reason], seconds: float) -> bool | None:
+        checker = self._written()
+        if checker is None:
+            return None
+        if not self._index:
+            self._index = {reason: i for i, reason in enumerate(checker.clauses.reasons)}
+        kept = [i for reason, i in self._index.items() if not reason.chosen or reason in wishes]
+        status = checker.search(kept, max(0.001, seconds)).status
+        return None if status == "unknown" else status == "sat"
+
+    def _written(self) -> Checker | None:
+        if self._checker is None and len(self._problem.graph.nodes) <= MOST_OPS:
+            self._checker = Checker(whole_graph(self._problem))
+        return self._checker
+
+
+def corrections(
+    core: Sequence[Reason],
+    feasible: Feasible,
+    seconds: float,
+    most: int = 5,
+) -> list[tuple[Reason, ...]]:
+    """Find irreducible sets of a person's wishes without which a problem has a plan.
+
+    Parameters
+    ----------
+    core : sequence of Reason
+        Wishes that cannot hold together: each set gives up at least one of them.
+    feasible : Feasible
     seconds : float
         After this time those found so far are returned.
     most : int, optional
@@ -24,8 +94,8 @@ def corrections(checker: Checker, core: Sequence[int], seconds: float, most: int
 
     Returns
     -------
-    list of tuple of int
-        Indices of reasons; each member is needed: with any one of them back there is no solution.
+    list of tuple of Reason
+        Each member is needed: with any one of them back there is no plan.
 
     Notes
     -----
@@ -33,38 +103,29 @@ def corrections(checker: Checker, core: Sequence[int], seconds: float, most: int
     Sakallah, Journal of Automated Reasoning 40, 2008). Each member of the core is given up first once; of the others
     those outside the core are kept first.
     """
-    deadline = time.monotonic() + seconds
-    reasons = checker.clauses.reasons
-    rules = [i for i, reason in enumerate(reasons) if not reason.chosen]
-    wishes = [i for i, reason in enumerate(reasons) if reason.chosen]
-    order = [i for i in wishes if i not in core] + list(core)
-    found: list[tuple[int, ...]] = []
-
-    def holds(kept: Sequence[int]) -> bool | None:
-        left = deadline - time.monotonic()
-        verdict = checker.search([*rules, *kept], max(0.001, left)).status
-        return None if verdict == "unknown" else verdict == "sat"
-
+    deadline, wishes = time.monotonic() + seconds, feasible.wishes
+    order = [wish for wish in wishes if wish not in core] + list(core)
+    found: list[tuple[Reason, ...]] = []
     for first in core[:most]:
-        kept: list[int] = []
-        waiting = [i for i in order if i != first] + [first]
+        kept: list[Reason] = []
+        waiting = [wish for wish in order if wish != first] + [first]
         for candidate in _blocks(waiting):
-            grown = holds([*kept, *candidate])
+            grown = feasible([*kept, *candidate], deadline - time.monotonic())
             if grown is None:
                 return found
             if grown:
                 kept += candidate
                 continue
             for one in candidate if len(candidate) > 1 else ():
-                if (alone := holds([*kept, one])) is None:
+                if (alone := feasible([*kept, one], deadline - time.monotonic())) is None:
                     return found
                 kept += [one] if alone else []
-        given_up = tuple(i for i in wishes if i not in kept)
+        given_up = tuple(wish for wish in wishes if wish not in kept)
         if given_up and given_up not in found:
             found.append(given_up)
     return found
 
 
-def _blocks(wishes: list[int]) -> list[list[int]]:
+def _blocks(wishes: list[Reason]) -> list[list[Reason]]:
     """Return all but the last wish as one block: giving up the last alone does most often."""
     return [wishes[:-1], wishes[-1:]] if len(wishes) > 1 else [wishes]

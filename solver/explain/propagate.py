@@ -1,0 +1,318 @@
+"""Arc consistency over the layouts of places: what follows from some facts, step by step, without a solver."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from solver.constraints.layouts import Place
+from solver.constraints.reason import Reason
+from solver.explain.facts import WRITTEN, Constraint, Facts, Leads, Only, OpTable, Rows
+from solver.explain.universe import Ways
+
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that follows.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        By which it follows.
+    place : tuple
+        What can no longer lie in some ways.
+    gone : int
+        The ways that the end hangs on, of those that go here.
+    left : int
+        The ways that are left after it.
+    because : tuple of int
+        The steps before it that it needs.
+    reasons : tuple of Reason
+        The facts that it needs.
+    """
+
+    constraint: Constraint
+    place: Place
+    gone: Ways
+    left: Ways
+    because: tuple[int, ...]
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """How some facts end where a place has no way left to lie.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+        In order; the last one leaves nothing.
+    """
+
+    steps: tuple[Step, ...]
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The facts that it needs, each once, in the order of the steps."""
+        found = dict.fromkeys(reason for step in self.steps for reason in step.reasons)
+        return tuple(reason for reason in found if reason is not WRITTEN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    constraint: Constraint
+    place: Place
+    gone: Ways
+    left: Ways
+
+
+class Propagator:
+    """Asks what follows from sets of facts.
+
+    Parameters
+    ----------
+    facts : Facts
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.all: dict[Place, Ways] = {place: facts.universe(place).all for place in facts.tensor}
+        self.watching: dict[Place, list[Constraint]] = {place: [] for place in facts.tensor}
+        for constraint in facts.constraints:
+            if not isinstance(constraint, Only):
+                for place in constraint.places:
+                    self.watching[place].append(constraint)
+        self._revised: dict[object, tuple[Ways, ...]] = {}
+        self._offered: dict[tuple[int, frozenset[int]], list[tuple[int, ...]]] = {}
+
+    def revised(self, table: OpTable, blocking: frozenset[int], masks: tuple[Ways, ...]) -> tuple[Ways, ...]:
+        """Return the ways of the slots of an op that some row joins."""
+        key = id(table), blocking, masks
+        if key not in self._revised:
+            found = [0] * len(masks)
+            for row in self._rows(table, blocking):
+                if all(mask >> way & 1 for mask, way in zip(masks, row, strict=True)):
+                    for slot, way in enumerate(row):
+                        found[slot] |= 1 << way
+            self._revised[key] = tuple(found)
+        return self._revised[key]
+
+    def _rows(self, table: OpTable, blocking: frozenset[int]) -> list[tuple[int, ...]]:
+        key = id(table), blocking
+        if key not in self._offered:
+            pairs = zip(table.rows, table.blocked, strict=True)
+            self._offered[key] = [row for row, blocked in pairs if not blocked & blocking]
+        return self._offered[key]
+
+    def follow(self, active: Collection[Reason] | None = None, begin: Iterable[Reason] = ()) -> Trail | Settled:
+        """Find what follows from facts.
+
+        Parameters
+        ----------
+        active : collection of Reason, optional
+            The facts that hold; all of them by default.
+        begin : iterable of Reason, optional
+            Facts that are looked at first, one after the other: all that follows from one comes before the next.
+
+        Returns
+        -------
+        Trail or Settled
+            How they end in a contradiction; or, where this does not find one, what is left of each place.
+        """
+        run = Settled(self, active)
+        constraints = [constraint for constraint in self.facts.constraints if run.on[constraint.reason]]
+        order = {reason: place for place, reason in enumerate(begin)}
+        if order:
+            rank = {i: order[reason] for i, reason in enumerate(self.facts.reasons) if reason in order}
+            first = [constraint for constraint in constraints if constraint.reason in rank]
+            for constraint in sorted(first, key=lambda one: rank[one.reason]):
+                run.queue(constraint)
+                if not run.settle():
+                    return run.trail()
+        for constraint in constraints:
+            run.queue(constraint)
+        return run if run.settle() else run.trail()
+
+
+class Settled:
+    """One propagation: what is left, and what happened; made by `Propagator.follow`.
+
+    Attributes
+    ----------
+    left : dict
+        Place -> the ways in which it may still lie.
+    """
+
+    def __init__(self, asked: Propagator, active: Collection[Reason] | None) -> None:
+        self.asked = asked
+        self.left = dict(asked.all)
+        wanted = None if active is None else set(active)
+        self.on = [wanted is None or reason is WRITTEN or reason in wanted for reason in asked.facts.reasons]
+        self._events: list[_Event] = []
+        self._queue: deque[Constraint] = deque()
+        self._queued: set[Constraint] = set()
+
+    def queue(self, constraint: Constraint) -> None:
+        """Look at a constraint once more."""
+        if constraint not in self._queued:
+            self._queued.add(constraint)
+            self._queue.append(constraint)
+
+    def settle(self) -> bool:
+        """Draw all conclusions; False where a place has no way left to lie."""
+        now, on, queue, queued = self.left, self.on, self._queue, self._queued
+        while queue:
+            constraint = queue.popleft()
+            queued.discard(constraint)
+            for place, left in self._revise(constraint, now):
+                before = now[place]
+                if left == before:
+                    continue
+                now[place] = left
+                self._events.append(_Event(constraint, place, before & ~left, left))
+                if not left:
+                    return False
+                for other in self.asked.watching[place]:
+                    if other is not constraint and on[other.reason] and other not in queued:
+                        queued.add(other)
+                        queue.append(other)
+        return True
+
+    def _revise(self, constraint: Constraint, left: dict[Place, Ways]) -> list[tuple[Place, Ways]]:
+        if isinstance(constraint, Only):
+            return [(constraint.place, left[constraint.place] & constraint.allowed)]
+        if isinstance(constraint, Leads):
+            source, target, relation = constraint.source, constraint.target, constraint.relation
+            reached = left[target] & relation.image(left[source])
+            return [(target, reached), (source, left[source] & relation.image(reached, back=True))]
+        masks = tuple(left[place] for place in constraint.places)
+        revised = self.asked.revised(constraint.table, self._blocking(constraint), masks)
+        return list(zip(constraint.places, revised, strict=True))
+
+    def _blocking(self, constraint: Rows) -> frozenset[int]:
+        if not constraint.forbidding:
+            return NOTHING
+        return frozenset(i for i, number in enumerate(constraint.forbidding) if self.on[number])
+
+    # -------------------------------------------------------------------------------------------------- an example
+
+    def example(self) -> dict[Place, Ways] | None:
+        """Look, place by place and without going back far, for a way to lie that meets all facts.
+
+        Returns
+        -------
+        dict or None
+            Place -> its one way; None where none was found, which proves nothing.
+        """
+        undecided = True
+        while undecided:
+            undecided = False
+            for place in self.left:
+                ways = self.left[place]
+                if not ways & 1 and ways & (ways - 1):
+                    undecided = True
+                    if not self._try(place, ways & -ways):
+                        return None
+            if (unmet := self._unmet()) is not None:
+                undecided = True
+                if not self._try(unmet, 1):
+                    return None
+        return {place: ways & -ways for place, ways in self.left.items()}
+
+    def _unmet(self) -> Place | None:
+        """Return an undecided place of a fact that does not hold where all take the first way that is left to them."""
+        first = {place: ways & -ways for place, ways in self.left.items()}
+        for constraint in self.asked.facts.constraints:
+            if self.on[constraint.reason] and any(ways != first[at] for at, ways in self._revise(constraint, first)):
+                return next(place for place in constraint.places if self.left[place] != first[place])
+        return None
+
+    def _try(self, place: Place, way: Ways) -> bool:
+        """Decide on a way, or where that fails against it; False where both fail."""
+        before, events = self.left[place], len(self._events)
+        for ways in (way, before & ~way):
+            if not ways:
+                return False
+            self.left[place] = ways
+            self._queue.extend(c for c in self.asked.watching[place] if self.on[c.reason])
+            self._queued.update(self._queue)
+            if self.settle():
+                return True
+            self._queue.clear()
+            self._queued.clear()
+            for event in self._events[events:]:
+                self.left[event.place] |= event.gone
+            del self._events[events:]
+            self.left[place] = before
+        return False
+
+    # ------------------------------------------------------------------------------------------------- the way back
+
+    def trail(self) -> Trail:
+        """Return what the last event hangs on."""
+        gone: dict[Place, list[tuple[int, Ways]]] = {}
+        for number, event in enumerate(self._events):
+            gone.setdefault(event.place, []).append((number, event.gone))
+        needed: dict[Place, Ways] = {self._events[-1].place: self.asked.all[self._events[-1].place]}
+        kept: dict[int, tuple[Ways, dict[Place, Ways], tuple[Reason, ...]]] = {}
+        for number in reversed(range(len(self._events))):
+            event = self._events[number]
+            wanted = event.gone & needed.get(event.place, 0)
+            if not wanted:
+                continue
+            needs, reasons = self._needs(number, event, wanted, gone)
+            for place, ways in needs.items():
+                needed[place] = needed.get(place, 0) | ways
+            kept[number] = wanted, needs, reasons
+        place_of = {number: i for i, number in enumerate(sorted(kept))}
+        steps = []
+        for number in sorted(kept):
+            event, (wanted, needs, reasons) = self._events[number], kept[number]
+            because = tuple(
+                place_of[before]
+                for place, ways in needs.items()
+                for before, lost in gone.get(place, ())
+                if before < number and lost & ways and before in place_of
+            )
+            steps.append(Step(event.constraint, event.place, wanted, event.left, because, reasons))
+        return Trail(tuple(steps))
+
+    def _needs(
+        self, number: int, event: _Event, wanted: Ways, gone: dict[Place, list[tuple[int, Ways]]]
+    ) -> tuple[dict[Place, Ways], tuple[Reason, ...]]:
+        """Return the ways of other places that had to be gone, and the facts, for some ways of a place to go."""
+        constraint = event.constraint
+        if isinstance(constraint, Only):
+            return {}, (self.asked.facts.reasons[constraint.reason],)
+        if isinstance(constraint, Leads):
+            back = event.place == constraint.target
+            other = constraint.source if back else constraint.target
+            return {other: constraint.relation.image(wanted, back)}, (self.asked.facts.reasons[constraint.reason],)
+        return self._needs_of_rows(constraint, number, event.place, wanted, gone)
+
+    def _needs_of_rows(
+        self, constraint: Rows, number: int, at: Place, wanted: Ways, gone: dict[Place, list[tuple[int, Ways]]]
+    ) -> tuple[dict[Place, Ways], tuple[Reason, ...]]:
+        """Blame for each row that would leave a way one place, the earliest where there are several, or a fact."""
+        slot, blocking = constraint.places.index(at), self._blocking(constraint)
+        needs: dict[Place, Ways] = {}
+        known = self.asked.facts.reasons
+        reasons: dict[Reason, None] = {known[constraint.reason]: None}
+        for row, blocked in zip(constraint.table.rows, constraint.table.blocked, strict=True):
+            if not wanted >> row[slot] & 1:
+                continue
+            killers = [
+                (before, place, 1 << way)
+                for place, way in zip(constraint.places, row, strict=True)
+                for before, lost in gone.get(place, ())
+                if place != at and before < number and lost >> way & 1
+            ]
+            if killers:
+                _, place, way_bit = min(killers, key=lambda killer: killer[0])
+                needs[place] = needs.get(place, 0) | way_bit
+            else:
+                reasons[known[constraint.forbidding[min(blocked & blocking)]]] = None
+        return needs, tuple(reasons)

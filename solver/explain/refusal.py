@@ -1,0 +1,83 @@
+"""Why an op has no row that reads, or makes, a tensor as it should lie: in the words of its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ops.bind import BoundRule, BoundTensor
+from ops.placement import Partial, Placement, Shard
+from solver.constraints.layouts import Place
+from solver.problem import Problem
+
+
+def refusal(problem: Problem, node: str, place: Place, placements: Sequence[Placement]) -> tuple[str, str]:
+    """Say why an op cannot take a tensor in some placements.
+
+    Parameters
+    ----------
+    problem : Problem
+    node : str
+    place : tuple
+        ``("needed", node, slot)`` or ``("made", tensor)``.
+    placements : sequence of Placement
+
+    Returns
+    -------
+    str, str
+        A sentence about "it", with the rule; and the capability that would allow it, empty where none would.
+    """
+    bound = problem.bound[node]
+    if place[0] == "made":
+        slot, tensor = bound.results[problem.graph.tensors[str(place[1])].slot], str(place[1])
+    else:
+        use = next(use for use in problem.graph.operand_uses(node) if use.slot == place[2])
+        operand, tensor = bound.operands[use.slot], use.tensor
+        assert operand is not None
+        slot = operand
+    told: dict[str, None] = {}
+    missing = ""
+    for placement in placements:
+        if isinstance(placement, Shard):
+            why, capability = _cut(bound, slot, placement, tensor, problem.capabilities)
+            told[why] = None
+            missing = missing or capability
+        elif isinstance(placement, Partial):
+            told[_partial(bound, placement)] = None
+    return f"{' and '.join(told) or 'it has no such row'} ({written(bound)})", missing
+
+
+def written(bound: BoundRule) -> str:
+    """Return a rule with its clauses."""
+    return "; ".join([bound.rule.text, *bound.rule.clauses()])
+
+
+def _partial(bound: BoundRule, placement: Partial) -> str:
+    if not bound.rule.linear and not bound.rule.forms:
+        return f"it is not linear, so that no {placement} passes through it"
+    return f"it has no row with {placement} there"
+
+
+def _cut(
+    bound: BoundRule, slot: BoundTensor, placement: Shard, tensor: str, granted: frozenset[str]
+) -> tuple[str, str]:
+    """Say why a dim stays whole: by its factor; and which capability is missing."""
+    dim, names = placement.dim, slot.dims[placement.dim]
+    if not names:
+        return f"it never cuts dim {dim} of {tensor!r}", ""
+    factor = bound.factors[_factor_at(bound, names, slot.shape[dim], placement.part)]
+    if factor.kind == "whole":
+        return f"it keeps dim {dim} of {tensor!r} whole", ""
+    if factor.capability is not None and factor.capability not in granted:
+        why = f"cutting dim {dim} of {tensor!r} needs the capability {factor.capability}, which is not granted"
+        return why, factor.capability
+    if len(names) > 1:
+        sizes = " x ".join(str(bound.factors[name].size) for name in names)
+        return f"it takes dim {dim} of {tensor!r} as {sizes}, and cannot carry a cut of a later one of them", ""
+    return "it has no row with that cut", ""
+
+
+def _factor_at(bound: BoundRule, names: Sequence[str], size: int, part: int) -> str:
+    """Return the factor of a dim that holds one of its parts."""
+    split = [piece for name in names for piece in [name] * max(1, len(bound.factors[name].parts))]
+    return split[min(part, len(split) - 1)] if prod(bound.factors[name].size for name in names) == size else names[0]

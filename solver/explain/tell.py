@@ -1,0 +1,123 @@
+"""From a core to an explanation: facts and steps in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import networkx as nx
+
+from solver.constraints.reason import Reason
+from solver.explain.core import Core, Group
+from solver.explain.facts import Rows
+from solver.explain.propagate import Step
+from solver.explain.story import Words
+from solver.explain.walk import Again, walk
+from solver.explanation import ORDER, Explanation, Fact, StoryStep
+from solver.problem import Problem
+
+
+def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanation:
+    """Put a core into words.
+
+    Parameters
+    ----------
+    problem : Problem
+    core : Core
+    others : sequence of Core
+        Further ones, which share no wish with it.
+
+    Returns
+    -------
+    Explanation
+    """
+    places = {(pin.subject, pin.source): pin.place for pin in problem.pins}
+
+    def wishes(reasons: Sequence[Reason]) -> tuple[Fact, ...]:
+        facts = (_fact(reason, places.get((reason.subject, reason.source), "")) for reason in reasons)
+        return tuple(sorted(facts, key=lambda one: ORDER.index(one.kind) if one.kind in ORDER else len(ORDER)))
+
+    refused = dict(_refused(core))
+    support = tuple(refused.get(group[0], _fact(group[0], alike=group[1:])) for group in core.support)
+    steps, where = _steps(problem, core)
+    return Explanation(
+        wishes(core.chosen),
+        support,
+        core.minimal,
+        steps=steps,
+        where=where,
+        by="z3" if core.trail is None else "propagation",
+        others=tuple(wishes(other.chosen) for other in others),
+    )
+
+
+def _fact(reason: Reason, place: str = "", alike: Sequence[Reason] = ()) -> Fact:
+    subjects = tuple(dict.fromkeys(other.subject for other in alike))
+    return Fact(reason.kind, reason.subject, reason.text, reason.source, place, subjects)
+
+
+def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
+    """Yield what the rules of ops refuse whatever else holds, in the words of the rule."""
+    if core.trail is None or core.view is None:
+        return
+    words = Words(core.view.refuting.facts)
+    groups: dict[Reason, Group] = {reason: group for group in core.support for reason in group}
+    for step in core.trail.steps:
+        if not isinstance(step.constraint, Rows) or step.because or len(step.reasons) > 1:
+            continue
+        (reason,) = step.reasons
+        text, capability = words.refused(step, step.constraint)
+        fact = _fact(groups[reason][0], alike=groups[reason][1:])
+        kind, source = ("capability", capability) if capability else (fact.kind, fact.source)
+        yield groups[reason][0], Fact(kind, fact.subject, text, source, alike=fact.alike)
+
+
+def _steps(problem: Problem, core: Core) -> tuple[tuple[StoryStep, ...], str]:
+    if core.trail is None or core.view is None:
+        return tuple(_met(problem, core)), ""
+    facts = core.view.refuting.facts
+    words = Words(facts)
+    steps = []
+    for beat in walk(facts, core.trail):
+        if isinstance(beat, Again):
+            steps.append(StoryStep(words.tell(beat), facts.tensor[beat.end], beat.times))
+        else:
+            text = words.tell(beat) if steps else words.tell(beat).removeprefix("so ").removeprefix("but ")
+            steps.append(StoryStep(text, _subject(facts.tensor[beat.step.place], beat.step)))
+    return tuple(steps), words.where
+
+
+def _subject(tensor: str, step: Step) -> str:
+    return step.constraint.node if isinstance(step.constraint, Rows) else tensor
+
+
+def _met(problem: Problem, core: Core) -> Iterator[StoryStep]:
+    """Yield where the facts meet: the shortest way through the graph that joins the wishes, and what stands there."""
+    way = list(_way(problem, [reason.subject for reason in core.chosen]))
+    if len(way) > 1:
+        yield StoryStep(f"they are joined by {' -> '.join(map(repr, way))}", way[0])
+    order = {name: i for i, name in enumerate((*problem.graph.tensors, *problem.graph.nodes))}
+    for group in sorted(core.support, key=lambda one: order.get(one[0].subject, len(order))):
+        more = len({reason.subject for reason in group}) - 1
+        text = group[0].text + (f", and {more} more of which the same holds" if more else "")
+        yield StoryStep(text, group[0].subject)
+
+
+def _way(problem: Problem, subjects: Sequence[str]) -> Iterator[str]:
+    """Yield the ops on the shortest way through the graph from the first subject in program order to the last."""
+    graph = problem.graph
+    named = {subject: ("tensor", subject) for subject in subjects if subject in graph.tensors}
+    named |= {use.name: ("op", use.op) for use in map(problem.use_named.get, subjects) if use is not None}
+    place = {("tensor", name): i for i, name in enumerate(graph.tensors)}
+    place |= {("op", name): place["tensor", node.results[0]] for name, node in graph.nodes.items() if node.results}
+    ends = sorted(set(named.values()), key=lambda end: place[end])
+    if len(ends) < 2:
+        return
+    told = ""
+    structure: object = None
+    for kind, name in nx.shortest_path(graph.digraph.to_undirected(as_view=True), ends[0], ends[-1]):
+        if kind != "op" and (kind, name) not in ends:
+            continue
+        shape = id(problem.bound[name]) if kind == "op" else name
+        if shape != structure and name != told:
+            yield name
+        told, structure = name, shape

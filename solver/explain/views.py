@@ -1,0 +1,97 @@
+"""A problem on some of its mesh axes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+from solver.constraints.reason import Reason
+from solver.explain.facts import WRITTEN, Facts, TooLargeError
+from solver.explain.propagate import Propagator, Settled, Trail
+from solver.mesh import Mesh
+from solver.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What can be told of a problem by looking at some mesh axes.
+
+    What contradicts itself on some mesh axes does so on all of them. What holds together there holds on all of them,
+    replicated on the others, as long as nothing is asked of these.
+
+    Parameters
+    ----------
+    problem : Problem
+        On the mesh axes looked at.
+    whole : bool
+        Whether these are all mesh axes of size 2 or more.
+    """
+
+    problem: Problem
+    whole: bool
+
+    @cached_property
+    def exact(self) -> Propagator:
+        """Finds what holds together."""
+        return Propagator(Facts(self.problem))
+
+    @cached_property
+    def refuting(self) -> Propagator:
+        """Finds what contradicts itself, wherever the mesh axes that are not looked at cut."""
+        if self.whole or all(map(self.problem.one_way, self.problem.graph.tensors)):
+            return self.exact
+        return Propagator(Facts(self.problem, loose=True))
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All facts, in order."""
+        return tuple(reason for reason in self.refuting.facts.reasons if reason is not WRITTEN)
+
+    def follow(self, active: Sequence[Reason]) -> Trail | Settled:
+        """Find what follows from some facts, beginning at the pins, in the order of the program."""
+        pins = sorted((r for r in active if r.kind == "pin"), key=lambda reason: self._order[reason.subject])
+        return self.refuting.follow(active, pins)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate((*self.problem.graph.tensors, *self.problem.use_named))}
+
+    def holds(self, active: Sequence[Reason], settled: Settled) -> bool | None:
+        """Tell whether facts hold together that propagation does not refute; None where that was not found out."""
+        again = settled if self.exact is self.refuting else self.exact.follow(active)
+        return True if isinstance(again, Settled) and again.example() is not None else None
+
+
+def views(problem: Problem, most: int | None = None) -> Iterator[View]:
+    """Yield a problem on each mesh axis that something is asked of, then on more of them together, at most so many.
+
+    The last one has them all, unless too much would have to be looked at. Where nothing is asked of any it has one.
+    """
+    large = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
+    asked = [axis for axis in large if any(pin.axis == axis for pin in problem.pins)] or large[:1] or [0]
+    for count in range(1, min(len(asked), most or len(asked)) + 1):
+        for axes in combinations(asked, count):
+            view = View(_on(problem, axes), len(axes) == len(large))
+            try:
+                view.refuting  # noqa: B018
+            except TooLargeError:
+                return
+            yield view
+
+
+def whole_view(problem: Problem) -> View | None:
+    """Return a problem on all mesh axes that something is asked of; None where too much would have to be looked at."""
+    view = None
+    for view in views(problem):  # noqa: B007
+        pass
+    asked = {pin.axis for pin in problem.pins if problem.mesh.sizes[pin.axis] > 1}
+    return view if view is not None and len(view.problem.mesh.axes) >= len(asked) else None
+
+
+def _on(problem: Problem, axes: Sequence[int]) -> Problem:
+    mesh = problem.mesh
+    small = Mesh({mesh.axes[axis]: mesh.sizes[axis] for axis in axes}, hardware=mesh.hardware)
+    pins = tuple(replace(pin, axis=axes.index(pin.axis)) for pin in problem.pins if pin.axis in axes)
+    return replace(problem, mesh=small, pins=pins)

@@ -1,0 +1,52 @@
+"""Read an explanation from the JSON values that it was written as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from solver.explanation import Explanation, Fact, Repair, StoryStep
+
+
+def read(data: Mapping[str, Any]) -> Explanation:
+    """Read an explanation.
+
+    Parameters
+    ----------
+    data : mapping
+        As `Explanation.to_json` gives it; what earlier versions did not write may be missing.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    TypeError, KeyError
+        Where something has another type than it should have, or is missing.
+    """
+    core, support = (tuple(map(_fact, data[part])) for part in ("core", "support"))
+    others = tuple(tuple(map(_fact, core)) for core in data.get("others", []))
+    steps = tuple(_step(step) for step in data.get("story", []))
+    repairs = tuple(Repair(**repair) for repair in data.get("repairs", []))
+    if not isinstance(data["minimal"], bool):
+        raise TypeError(f"minimal is {data['minimal']!r}: it should be true or false")
+    where, by = data.get("where", ""), data.get("by", "z3")
+    if not all(isinstance(text, str) for text in (where, by, *(repair.text for repair in repairs))):
+        raise TypeError("a sentence of the explanation is no text")
+    return Explanation(core, support, data["minimal"], repairs, steps=steps, where=where, by=by, others=others)
+
+
+def _fact(data: Mapping[str, Any]) -> Fact:
+    alike = data.get("alike", [])
+    words = {key: data[key] for key in ("kind", "subject", "text", "source")} | {"place": data.get("place", "")}
+    if not all(isinstance(word, str) for word in (*words.values(), *alike)):
+        raise TypeError("a fact of the explanation holds something that is no text")
+    return Fact(**words, alike=tuple(alike))
+
+
+def _step(data: Mapping[str, Any]) -> StoryStep:
+    step = StoryStep(data["text"], data["subject"], data["again"])
+    if not isinstance(step.text, str) or not isinstance(step.subject, str) or type(step.again) is not int:
+        raise TypeError("a step of the story is no sentence about something")
+    return step
