@@ -149,15 +149,13 @@ class Explanation:
     others: tuple[tuple[Fact, ...], ...] = ()
 
     @property
-    def story(self) -> str:
-        """How the facts meet, a sentence a line."""
-        return "\n".join(step.text for step in self.steps)
+    def text(self) -> str:
+        """The explanation in words, without repairs."""
+        return self.answer or self.story
 
     @property
-    def text(self) -> str:
-        """The explanation in words, without repairs: what was asked, what stands against it, and what may be done."""
-        if self.answer:
-            return self.answer
+    def story(self) -> str:
+        """The explanation in words: what was asked, how that ends in a contradiction, and what may be done."""
         if not self.core:
             verdict = ["This graph has no plan on this mesh, whatever is asked for,"]
             return "\n".join([*verdict, *self.because()])

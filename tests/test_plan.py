@@ -85,10 +85,11 @@ def test_a_plan_is_frozen() -> None:
 
 def test_an_explanation_as_json() -> None:
     pin = Fact("pin", "x", "you pinned `x` to S(0) on tp", "x:tp=S(0)")
-    written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source}
+    written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source, "place": "", "alike": []}
     told = Explanation((pin,), (), True).to_json()
     assert told.pop("text") == Explanation((pin,), (), True).story
-    assert told == {"core": [written], "support": [], "minimal": True, "repairs": [], "cost_delta": None}
+    nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": [], "repairs": []}
+    assert told == {"core": [written], "minimal": True, "cost_delta": None, **nothing}
     assert pin.text in str(Explanation((pin,), (), True))
 
 
