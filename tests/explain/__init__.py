@@ -1,0 +1,1 @@
+"""What the tool says about problems that people have met: one file a scenario."""

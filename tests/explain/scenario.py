@@ -1,0 +1,196 @@
+"""A scenario as it stands in its file, what the tool answers to it, and the same question with more or fewer wishes."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ops import RuleError
+from solver import Graph, Mesh, Plan, plan
+from solver.advice import explain_plan
+from solver.constraints import policy as policies
+from solver.constraints.policy import untie
+from solver.explanation import Explanation, Fact
+from solver.problem import DEFAULT_CAPABILITIES, problem
+from tests.explain.notation import graph_of
+
+FOLDER = Path(__file__).parent / "scenarios"
+FREE = "any"
+"""What communication is where a person says nothing."""
+SECONDS = 60.0
+"""For the prices of wishes; a scenario takes a fraction of one."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person asks for, as `plan` takes it."""
+
+    mesh: Mapping[str, int]
+    pins: tuple[tuple[str, str], ...] = ()
+    communication: str = FREE
+    policy: tuple[Any, ...] = ()
+    capabilities: frozenset[str] = DEFAULT_CAPABILITIES
+
+    def on(self, graph: Graph) -> Plan:
+        return plan(graph, Mesh(self.mesh), **self.options())
+
+    def options(self) -> dict[str, Any]:
+        pins: dict[str, str] = {}
+        for subject, placement in self.pins:
+            pins[subject] = f"{pins[subject]},{placement}" if subject in pins else placement
+        return {
+            "pins": pins,
+            "communication": self.communication,
+            "policy": self.policy,
+            "capabilities": self.capabilities,
+        }
+
+    def only(self, facts: Iterable[Fact], graph: Graph) -> Wishes:
+        """Return these wishes without all that a person chose and that is not among some facts."""
+        kept = list(facts)
+        tied = {fact.subject for fact in kept if fact.kind == "tie"}
+        letting_go = [follower for follower in graph.ties if follower not in tied]
+        asked = {fact.source for fact in kept if fact.kind == "policy"}
+        return replace(
+            self,
+            pins=tuple((fact.subject, placed(fact)) for fact in kept if fact.kind == "pin"),
+            communication=self.communication if any(fact.kind == "communication" for fact in kept) else FREE,
+            policy=(*(one for one in self.policy if str(one) in asked), *([untie(*letting_go)] if letting_go else [])),
+        )
+
+    def repaired(self, change: Mapping[str, Any], graph: Graph) -> Wishes:
+        """Return these wishes after a repair, which is read as a program would read it."""
+        known = {"drop", "communication", "untie", "drop_policy", "mesh", "capabilities"}
+        assert change.keys() <= known, change.keys() - known
+        policy = [one for one in self.policy if str(one) not in change.get("drop_policy", ())]
+        return replace(
+            self,
+            mesh=change.get("mesh", self.mesh),
+            pins=tuple(self._without(change["drop"], graph)) if "drop" in change else self.pins,
+            communication=change.get("communication", self.communication),
+            policy=(*policy, *([untie(*change["untie"])] if "untie" in change else [])),
+            capabilities=self.capabilities | set(change.get("capabilities", ())),
+        )
+
+    def _without(self, dropped: Iterable[str], graph: Graph) -> Iterator[tuple[str, str]]:
+        """Yield the pins, tensor by tensor where a pattern pins several, without those that are dropped."""
+        mesh = Mesh(self.mesh)
+        for pin in problem(graph, mesh, pins=self.options()["pins"]).pins:
+            written, _, placement = pin.source.rpartition(":")
+            known_as = pin.source if written == pin.subject else f"{pin.subject}:{placement} (of {written})"
+            if known_as not in dropped:
+                yield pin.subject, placement
+
+
+def placed(fact: Fact) -> str:
+    """Return what a pin asks for, as ``tp=S(0)``."""
+    return fact.source.rpartition(":")[2]
+
+
+def named(fact: Fact) -> str:
+    """Return a fact as a scenario writes it: its kind and what it is about."""
+    told = {"pin": f"{fact.subject}:{placed(fact)}", "policy": fact.source}
+    return f"{fact.kind} {told.get(fact.kind, fact.subject)}".strip()
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the tool says."""
+
+    verdict: str
+    text: str
+    told: Explanation | None = None
+
+    @property
+    def core(self) -> list[str]:
+        return [] if self.told is None else sorted(map(named, self.told.core))
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """One file: what a person tried, and what the tool must answer.
+
+    `ask` is ``explain``, ``why TENSOR`` or ``why_not TENSOR PLACEMENTS``. The verdict is one of those of a plan, or
+    ``refused`` for what is no problem at all: the text is then the one sentence of the error.
+    """
+
+    name: str
+    title: str
+    prose: str
+    sketch: str
+    wishes: Wishes
+    ask: str
+    verdict: str
+    core: list[str]
+    text: str
+
+    def graph(self) -> Graph:
+        return graph_of(self.sketch, "model")
+
+    def answer(self) -> Answer:
+        """Ask the tool."""
+        try:
+            graph = self.graph()
+            found = self.wishes.on(graph)
+        except (ValueError, RuleError) as error:
+            return Answer("refused", str(error))
+        match self.ask.split(" "):
+            case ["explain"]:
+                told = explain_plan(found, SECONDS)
+            case ["why", tensor]:
+                told = found.why(tensor)
+            case ["why_not", tensor, placements]:
+                told = found.why_not(tensor, placements)
+            case _:
+                raise ValueError(f"{self.name}: ask {self.ask!r}: choose explain, why or why_not")
+        return Answer(found.status, str(told), told)
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario; what is not known in a file is an error."""
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    wishes = Wishes(
+        mesh=mesh_of(given.pop("mesh")),
+        pins=tuple(pin_of(one) for one in given.pop("pins", [])),
+        communication=given.pop("communication", FREE),
+        policy=tuple(policy_of(one) for one in given.pop("policy", [])),
+        capabilities=frozenset(given.pop("capabilities", DEFAULT_CAPABILITIES)),
+    )
+    return Scenario(
+        path.stem,
+        sketch=given.pop("graph"),
+        wishes=wishes,
+        ask=given.pop("ask", "explain"),
+        core=sorted(given.pop("core", [])),
+        text=given.pop("text", "").strip("\n"),
+        **given,
+    )
+
+
+def mesh_of(text: str) -> dict[str, int]:
+    mesh = Mesh.parse(text)
+    return dict(zip(mesh.axes, mesh.sizes, strict=True))
+
+
+def pin_of(text: str) -> tuple[str, str]:
+    """Split ``x:tp=S(0)``."""
+    subject, _, placement = text.rpartition(":")
+    return subject, placement
+
+
+def policy_of(text: str) -> Any:
+    """Read ``untie('*.moment1')``."""
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call), text
+    assert isinstance(call.func, ast.Name), text
+    options = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+    return getattr(policies, call.func.id)(*map(ast.literal_eval, call.args), **options)
+
+
+def scenarios() -> list[Scenario]:
+    """Return all of them, by name."""
+    return [read(path) for path in sorted(FOLDER.glob("*.toml"))]

@@ -1,0 +1,86 @@
+"""What the tool says, scenario by scenario: the verdict, the core and the exact text.
+
+A scenario is a file in ``scenarios/``: what a person tried, the graph (its notation: `tests.explain.notation`), the
+mesh and the wishes, and what the tool must answer. After a deliberate change of wording
+
+    python -m tests.explain.rewrite
+
+shows what differs and writes the new texts, here and in docs/explanations.md. It never touches verdicts and cores:
+where these differ, the tool or the scenario is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from solver import Plan
+from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
+from solver.explanation import Explanation
+from solver.mesh import Mesh
+from solver.problem import problem
+from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
+
+SCENARIOS = scenarios()
+INFEASIBLE = [one for one in SCENARIOS if one.verdict == "infeasible"]
+
+
+def each(chosen: list[Scenario]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("scenario", chosen, ids=lambda one: one.name)
+
+
+@cache
+def answer_to(scenario: Scenario) -> Answer:
+    return scenario.answer()
+
+
+def why_there_is_no_plan(scenario: Scenario) -> Explanation:
+    told = answer_to(scenario).told
+    assert told is not None
+    return told
+
+
+@each(SCENARIOS)
+def test_the_verdict_the_core_and_the_text(scenario: Scenario) -> None:
+    answer = answer_to(scenario)
+    assert answer.verdict == scenario.verdict
+    assert answer.core == scenario.core
+    assert answer.text == scenario.text
+
+
+@each(SCENARIOS)
+def test_asked_again_the_answer_is_the_same(scenario: Scenario) -> None:
+    assert scenario.answer().text == scenario.text
+
+
+@each(INFEASIBLE)
+def test_the_core_is_a_fact_about_the_wishes(scenario: Scenario) -> None:
+    """With the core alone there is no plan; with any one of it less there is one, which holds when checked."""
+    graph, core = scenario.graph(), why_there_is_no_plan(scenario).core
+    assert not feasible(scenario.wishes.only(core, graph), scenario)
+    for one in core:
+        fewer = scenario.wishes.only([fact for fact in core if fact != one], graph)
+        assert checked(fewer.on(graph)), one
+
+
+@each(INFEASIBLE)
+def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
+    for repair in why_there_is_no_plan(scenario).repairs:
+        change = json.loads(json.dumps(repair.to_json()))["change"]
+        found = scenario.wishes.repaired(change, scenario.graph()).on(scenario.graph())
+        assert checked(found), repair
+        assert (found.cost, found.memory.peak) == (repair.cost, repair.memory), repair
+
+
+def feasible(wishes: Wishes, scenario: Scenario) -> bool:
+    asked = problem(scenario.graph(), Mesh(wishes.mesh), **wishes.options())
+    verdict = Checker(whole_graph(asked)).check().status
+    assert verdict != "unknown"
+    return verdict == "sat"
+
+
+def checked(found: Plan) -> bool:
+    return found.status == "optimal" and found.check().ok
