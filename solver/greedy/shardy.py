@@ -1,19 +1,29 @@
-"""Shardy: factors propagate through the graph in both directions, by priority, to a fixed point; then reshards.
+"""Shardy: shardings propagate through the graph in both directions, by priority, to a fixed point; then reshards.
 
-Source: OpenXLA Shardy's documentation of its propagation and of `OpShardingRule`: element-wise ops first, then ops that
-keep their dims, then all others; a conflict goes to the larger tensor; what is pinned is closed. Where layouts still
-differ, explicit reshards bring operands to an op and its results to their own layouts.
+Source: OpenXLA Shardy's op-priority propagation with its aggressive strategy (`op_priority_propagation`,
+`aggressive_factor_propagation`, `sharding_projection`, `basic_propagation`), which tests/test_shardy_real.py runs
+beside this one. What each of them does:
+
+- ops that pass shardings through (pointwise, reshape, transpose) go first, where every operand has one use, then where
+  it has more; then factors that no op reduces, permutes or needs whole; then all; a broadcast goes backward until last;
+- a factor takes the axes that its tensors agree on, major first; where two factors of a tensor want one axis, that of
+  the larger source has it, in pointwise flows then the one that is cut more;
+- what is pinned is a start, not closed; an axis pinned to R is closed to the tensor;
+- a mesh axis may be cut in two (a sub-axis) and need not divide what it cuts.
+
+A layout has whole axes that divide, so what else is propagated is left out at the end, and reshards bring operands to
+an op and its results to their own layouts. Tied sources are a sharding group; a tied output leaves as its leader is
+pinned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ops.bind import BoundRule, Row
-from ops.placement import Layout, Partial, Placement, Replicate, Shard
-from solver.graph import Node, flat
+from ops.placement import Layout, Placement, Replicate, Shard
+from solver.greedy.flows import Flows
+from solver.greedy.propagation import Axes, Propagation, Units
 from solver.greedy.read_back import read_back
-from solver.greedy.walk import StuckError
 from solver.plan import Plan
 from solver.problem import Problem
 
@@ -35,81 +45,92 @@ def shardy(problem: Problem) -> Plan:
     StuckError
         Where no row of an op lies between the layouts of its operands and results.
     """
-    return read_back(problem, _Propagation(problem).run())
+    axes = shardy_axes(problem)
+    return read_back(problem, {tensor: as_layout(problem, tensor, placed) for tensor, placed in axes.items()})
 
 
-class _Propagation:
-    """Placements per tensor and mesh axis; None where nothing is said yet."""
+def shardy_axes(problem: Problem) -> dict[str, list[Axes]]:
+    """Propagate, and return the units of mesh axes that cut each dim of every tensor.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        axes = len(problem.mesh.sizes)
-        self.placed: dict[str, list[Placement | None]] = {tensor: [None] * axes for tensor in problem.graph.tensors}
-        for tensor, placed in self.placed.items():
-            if problem.graph.tensors[tensor].role == "constant":
-                placed[:] = [Replicate()] * axes
-            for pin in problem.pins_on.get(tensor, ()):
-                placed[pin.axis] = pin.placement
+    Parameters
+    ----------
+    problem : Problem
 
-    def run(self) -> dict[str, Layout]:
-        """Propagate to a fixed point; return a layout for every tensor, whole where nothing came."""
-        nodes = list(self.problem.graph.nodes.values())
-        ranks = {node.name: self._rank(node) for node in nodes}
-        for priority in range(3):
-            now = [node for node in nodes if ranks[node.name] <= priority]
-            while any([self._through(node) for node in now] + [self._through(node) for node in reversed(now)]):
-                pass
-        return {tensor: self._layout(tensor, placed) for tensor, placed in self.placed.items()}
-
-    def _layout(self, tensor: str, placed: Sequence[Placement | None]) -> Layout:
-        whole = tuple(Replicate() if one is None or isinstance(one, Partial) else one for one in placed)
-        if whole not in self.problem.written(tensor):
-            raise StuckError(f"{tensor!r} cannot lie as it is pinned")
-        return self.problem.canonical(tensor, whole)
-
-    def _rank(self, node: Node) -> int:
-        """Return 0 for an element-wise op, 1 for one that keeps the dims of its operands, 2 for any other."""
-        bound = self.problem.bound[node.name]
-        slots = [slot for slot in (*bound.operands, *bound.results) if slot is not None]
-        if all(factor.kind == "pass" for factor in bound.factors.values()) and len({slot.dims for slot in slots}) == 1:
-            return 0
-        return 1 if len({slot.dims for slot in (slots[0], *bound.results)}) == 1 else 2
-
-    def _through(self, node: Node) -> bool:
-        """Carry what the tensors of an op have to its other tensors; tell whether anything came of it."""
-        bound, names = self.problem.bound[node.name], [*flat(node.operands), *node.results]
-        changed = False
-        for axis, size in enumerate(self.problem.mesh.sizes):
-            row = self._row(bound, names, axis) if size > 1 else None
-            for name, wanted in zip(names, (*row.operands, *row.results) if row else (), strict=bool(row)):
-                if name is not None and isinstance(wanted, Shard) and self._goes(name, axis, wanted):
-                    self.placed[name][axis] = wanted
-                    changed = True
-        return changed
-
-    def _row(self, bound: BoundRule, names: Sequence[str | None], axis: int) -> Row | None:
-        """Return the row that the largest of the tensors that are cut on a mesh axis asks for."""
-        asked = [
-            (self.problem.graph.tensors[name].bytes, -index, row)
-            for index, name in enumerate(names)
-            if name is not None and isinstance(self.placed[name][axis], Shard)
-            for row in _rows_with(bound, index, self.placed[name][axis])
-        ]
-        return max(asked, key=lambda one: one[:2])[2] if asked else None
-
-    def _goes(self, tensor: str, axis: int, wanted: Shard) -> bool:
-        placed = self.placed[tensor]
-        if placed[axis] is not None:
-            return False
-        tried = [Replicate() if one is None else one for one in placed]
-        tried[axis] = wanted
-        return tuple(tried) in self.problem.written(tensor)
+    Returns
+    -------
+    dict
+        Tensor -> per dim its units (`Units`), major first. Constants are not in it.
+    """
+    flows, units = Flows(problem), Units(problem.mesh.sizes)
+    groups = {problem.stored_alike(tensor) for tensor in flows.of if problem.graph.tensors[tensor].producer is None}
+    alike = [[flows.of[tensor] for tensor in group] for group in groups if len(group) > 1]
+    found = Propagation(flows, units, alike)
+    for subject, value in [*flows.of.items(), *((use, value) for value, use in flows.constraints.items())]:
+        found.placed[value], found.whole[value] = pinned_axes(problem, units, subject, len(flows.values[value].shape))
+    for tensor in problem.graph.outputs:
+        leader = problem.delivered_as(tensor)
+        if leader in problem.pins_on:
+            asked = pinned_axes(problem, units, leader, len(problem.graph.tensors[tensor].shape))[0]
+            found.outputs.append((flows.of[tensor], asked))
+    found.run()
+    return {tensor: found.placed[value] for tensor, value in flows.of.items()}
 
 
-def _rows_with(bound: BoundRule, slot: int, placement: Placement | None) -> Iterator[Row]:
-    """Yield the rows that cut a slot so and need no partial operand; the first alone, as a factor has one."""
-    for row in bound.rows:
-        placed = (*row.operands, *row.results)
-        if placed[slot] == placement and not any(isinstance(one, Partial) for one in row.operands):
-            yield row
-            return
+def pinned_axes(problem: Problem, units: Units, subject: str, rank: int) -> tuple[list[Axes], set[int]]:
+    """Return the units that pins put on each dim of a tensor or use, and those that they forbid it.
+
+    A sharding names whole dims and no partial sums, so a pin on a later part of a dim and one to P say nothing.
+
+    Parameters
+    ----------
+    problem : Problem
+    units : Units
+    subject : str
+    rank : int
+        Of the tensor.
+
+    Returns
+    -------
+    tuple
+        Per dim its units, and a set of units.
+    """
+    placed: list[Axes] = [()] * rank
+    whole: set[int] = set()
+    for pin in sorted(problem.pins_on.get(subject, ()), key=lambda pin: pin.axis):
+        if pin.placement == Replicate():
+            whole |= set(units.of(pin.axis))
+        elif isinstance(pin.placement, Shard) and pin.placement.part == 0:
+            placed[pin.placement.dim] += units.of(pin.axis)
+    return placed, whole
+
+
+def as_layout(problem: Problem, tensor: str, placed: Sequence[Axes]) -> Layout:
+    """Return the layout that says most of what cuts a tensor: whole mesh axes, as far as they divide.
+
+    Parameters
+    ----------
+    problem : Problem
+    tensor : str
+    placed : sequence of Axes
+        Per dim the units that cut it.
+
+    Returns
+    -------
+    Layout
+    """
+    units = Units(problem.mesh.sizes)
+    cut = {
+        axis: dim
+        for dim, axes in enumerate(placed)
+        for axis in range(len(problem.mesh.sizes))
+        if units.of(axis) and set(units.of(axis)) <= set(axes)
+    }
+    pinned = {pin.axis for pin in problem.pins_on.get(tensor, ())}
+    layout: list[Placement] = [
+        Shard(cut[axis]) if axis in cut else Replicate() for axis in range(len(problem.mesh.sizes))
+    ]
+    for axis in sorted(cut, key=lambda axis: (axis in pinned, -axis)):
+        if tuple(layout) in problem.written(tensor):
+            break
+        layout[axis] = Replicate()
+    return problem.canonical(tensor, layout)
