@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,8 +91,9 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
     for given_up in corrections(core.chosen, Feasible(asked, checker), seconds, MOST):
         pins = tuple(pin for pin in asked.pins if not any(_speaks_of(reason, pin) for reason in given_up))
         changed = asked.with_pins(pins)
-        told = [f"drop the pin {_pin_text(reason)}" for reason in given_up if reason.kind == "pin"]
-        change: dict[str, Any] = {"drop": [_pin_text(reason) for reason in given_up if reason.kind == "pin"]}
+        dropped = [_pin_text(reason) for reason in given_up if reason.kind == "pin"]
+        told = [f"drop the pin{'s' * (len(dropped) > 1)} {all_of(dropped)}"] if dropped else []
+        change: dict[str, Any] = {"drop": dropped}
         if any(reason.kind == "communication" for reason in given_up):
             changed = replace(changed, communication="any")
             told.append('let communication be "any"')
@@ -102,6 +103,17 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             told += [f"let the tie of {follower!r} go" for follower in followers]
             change["untie"] = followers
         yield _Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
+
+
+def all_of(words: Sequence[str]) -> str:
+    """Join what is meant together.
+
+    Examples
+    --------
+    >>> all_of(["a", "b", "c"])
+    'a, b and c'
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _speaks_of(reason: Reason, pin: Any) -> bool:

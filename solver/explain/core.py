@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
@@ -16,11 +16,14 @@ from solver.problem import Problem
 
 Group = tuple[Reason, ...]
 """Facts that are equal but for where they stand, as those of the same op in each layer."""
+Member = TypeVar("Member")
 Answer: TypeAlias = Sequence[Reason] | bool | None
 """Of facts that contradict each other those that this hangs on; True where they hold; None where neither was shown."""
 Ask = Callable[[Sequence[Reason]], Answer]
 MOST_OPS = 400
 """Ops of a graph up to which Z3 is asked where propagation leaves open whether a fact is needed."""
+READABLE = 8
+"""Groups of a support that a person reads."""
 MOST_CORES = 8
 """Disjoint cores that are looked for."""
 
@@ -142,13 +145,13 @@ def _by_propagation(view: View, trail: Trail, active: Sequence[Reason], deadline
     chosen: list[Group] = [(reason,) for reason in active if reason.chosen and reason in named]
     chosen, needed = shrink(chosen, hard, ask, deadline)
     wishes = [reason for group in chosen for reason in group]
-    final = view.follow([*wishes, *hard])
-    assert isinstance(final, Trail)
+    final = ask.trail or trail
+    near = view.among(final.reasons)
     support = groups(view.problem, final.reasons)
-    support, proved = shrink(support, wishes, ask, deadline)
-    final = view.follow([*wishes, *(reason for group in support for reason in group)])
-    assert isinstance(final, Trail)
-    return Core(tuple(wishes), tuple(support), needed and proved, view, final)
+    support, proved = shrink(support, wishes, _Asking(near, deadline), deadline)
+    told = near.follow([*wishes, *(reason for group in support for reason in group)])
+    assert isinstance(told, Trail)
+    return Core(tuple(wishes), tuple(support), needed and proved, view, told)
 
 
 class _Asking:
@@ -158,11 +161,14 @@ class _Asking:
         self._view, self._deadline = view, deadline
         self._checker: Checker | None = None
         self._index: dict[Reason, int] = {}
+        self.trail: Trail | None = None
+        """The last refutation."""
 
     def __call__(self, reasons: Sequence[Reason]) -> Answer:
         """Ask propagation, and whether what it does not refute holds."""
         found = self._view.follow(reasons)
         if isinstance(found, Trail):
+            self.trail = found
             return found.reasons
         return self._view.holds(reasons, found) or self._by_z3(reasons)
 
@@ -220,13 +226,34 @@ def shrink(
 
 
 def groups(problem: Problem, reasons: Iterable[Reason]) -> list[Group]:
-    """Put facts of the graph together that are equal but for where they stand: by structure, never by name."""
-    found: dict[Hashable, list[Reason]] = {}
-    for reason in reasons:
-        if not reason.chosen:
-            found.setdefault(kind_of(problem, reason), []).append(reason)
-    order = sorted(found.values(), key=lambda group: group[0].kind != "divisibility")
-    return [tuple(group) for group in order]
+    """Put facts of the graph together that are equal but for where they stand: by structure, never by name.
+
+    Where there are more than a person reads, what stands in one module of the model is put together, and then modules
+    whose facts are equal.
+    """
+    facts = [reason for reason in reasons if not reason.chosen]
+    found = _together(facts, lambda reason: kind_of(problem, reason))
+    if len(found) > READABLE:
+        modules = _together(facts, lambda reason: _module(problem, reason))
+        shapes = {id(group): frozenset(kind_of(problem, reason) for reason in group) for group in modules}
+        found = [
+            tuple(reason for module in alike for reason in module)
+            for alike in _together(modules, lambda group: shapes[id(group)])
+        ]
+    return sorted(found, key=lambda group: all(reason.kind != "divisibility" for reason in group))
+
+
+def _together(members: Sequence[Member], kind: Callable[[Member], Hashable]) -> list[tuple[Member, ...]]:
+    found: dict[Hashable, list[Member]] = {}
+    for member in members:
+        found.setdefault(kind(member), []).append(member)
+    return [tuple(group) for group in found.values()]
+
+
+def _module(problem: Problem, reason: Reason) -> Hashable:
+    """Return the module that a fact stands in."""
+    node = problem.graph.nodes.get(reason.subject)
+    return reason.kind != "rule", "" if node is None else node.module
 
 
 def kind_of(problem: Problem, reason: Reason) -> Hashable:
@@ -274,8 +301,4 @@ def _by_z3(problem: Problem, checker: Checker, deadline: float) -> Core:
 
 def _by_module(problem: Problem, reasons: Sequence[Reason]) -> list[Group]:
     """Put facts of one module of the model together: what is not needed goes in large pieces first."""
-    found: dict[str, list[Reason]] = {}
-    for reason in reasons:
-        node = problem.graph.nodes.get(reason.subject)
-        found.setdefault(node.module if node is not None and node.module else reason.subject, []).append(reason)
-    return [tuple(group) for group in found.values()]
+    return _together(reasons, lambda reason: _module(problem, reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
@@ -47,12 +47,28 @@ class Only:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Leads:
-    """One place lies in what another one leads to."""
+    """One place lies in what another one leads to.
+
+    Parameters
+    ----------
+    reason : int
+        The number of the fact.
+    source, target : tuple
+    relation : Relation
+    loose : Relation
+        The same where the parts of a dim count as one.
+    """
 
     reason: int
     source: Place
     target: Place
     relation: Relation
+    loose: Relation
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing follows from it where both places may lie in any way."""
+        return self.relation.total and self.loose.total
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -108,8 +124,6 @@ class Facts:
     Parameters
     ----------
     problem : Problem
-    loose : bool, optional
-        See `solver.explain.universe.equal`.
 
     Attributes
     ----------
@@ -118,6 +132,8 @@ class Facts:
     constraints : list
     reasons : list of Reason
         The facts, each once; a constraint names its fact by the number here.
+    number : dict
+        Reason -> its number.
 
     Raises
     ------
@@ -125,16 +141,16 @@ class Facts:
         Where an op has too many rows.
     """
 
-    def __init__(self, problem: Problem, loose: bool = False) -> None:
-        self.problem, self.loose = problem, loose
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
         self.tensor: dict[Place, str] = {}
         self.constraints: list[Constraint] = []
         self.reasons: list[Reason] = []
-        self._numbers: dict[Reason, int] = {}
+        self.number: dict[Reason, int] = {}
         self._layouts = Layouts(Clauses(), problem, explaining=True)
         self._rules = OpRules(Clauses(), problem, explaining=True)
         self._universes: dict[Parts, Universe] = {}
-        self._relations: dict[tuple[int, int], Relation] = {}
+        self._relations: dict[object, tuple[Relation, Relation]] = {}
         self._tables: dict[object, OpTable] = {}
         self._add_storage()
         for node in problem.graph.nodes:
@@ -151,10 +167,20 @@ class Facts:
             self._add_pins(subject, [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1])
 
     def _number(self, reason: Reason) -> int:
-        if reason not in self._numbers:
-            self._numbers[reason] = len(self.reasons)
+        if reason not in self.number:
+            self.number[reason] = len(self.reasons)
             self.reasons.append(reason)
-        return self._numbers[reason]
+        return self.number[reason]
+
+    def holding(self, active: Collection[Reason] | None) -> bytearray:
+        """Return 1 at the number of each fact that is among some, or of every fact."""
+        if active is None:
+            return bytearray(b"\1") * len(self.reasons)
+        found = bytearray(len(self.reasons))
+        for reason in (*active, WRITTEN):
+            if (number := self.number.get(reason)) is not None:
+                found[number] = 1
+        return found
 
     def universe(self, place: Place) -> Universe:
         """Return the ways in which a place may lie."""
@@ -167,7 +193,7 @@ class Facts:
         return self._universes[parts]
 
     def _place(self, place: Place, tensor: str) -> Place:
-        self.tensor[place] = tensor
+        self.tensor.setdefault(place, tensor)
         return place
 
     def _add_storage(self) -> None:
@@ -244,12 +270,11 @@ class Facts:
 
     def _same(self, reason: Reason, tensor: str, source: Place, target: Place) -> None:
         universe = self._ways_of(tensor)
-        key = id(universe), 0
-        if key not in self._relations:
-            self._relations[key] = equal(universe, self.loose)
+        if (key := id(universe)) not in self._relations:
+            self._relations[key] = _both(universe.one_way, partial(equal, universe))
         for place in (source, target):
             self._place(place, tensor)
-        self.constraints.append(Leads(self._number(reason), source, target, self._relations[key]))
+        self.constraints.append(Leads(self._number(reason), source, target, *self._relations[key]))
 
     def _add_reshards(self) -> None:
         """Add what a restricted communication leaves of the ways from where a tensor is made to where it is needed."""
@@ -264,18 +289,19 @@ class Facts:
                 else:
                     for place in (source, target):
                         self._place(place, tensor)
-                    self.constraints.append(Leads(number, source, target, self._reach(tensor)))
+                    self.constraints.append(Leads(number, source, target, *self._reach(tensor)))
         for tensor in problem.graph.outputs:
             if problem.delivered_as(tensor) is None:
                 allowed = self._ways_of(tensor).within(partial(problem.may_deliver, tensor))
                 fact = self._number(delivery_reason(problem, tensor))
                 self.constraints.append(Only(fact, ("delivered", tensor), allowed))
 
-    def _reach(self, tensor: str) -> Relation:
-        universe, prices = self._ways_of(tensor), table(self.problem, tensor)
-        key = id(universe), id(prices)
-        if key not in self._relations:
-            self._relations[key] = leading(universe, local_reach(prices), self.loose)
+    def _reach(self, tensor: str) -> tuple[Relation, Relation]:
+        """Return what moves that send nothing lead to: of tensors with equal parts it is the same."""
+        universe = self._ways_of(tensor)
+        if (key := (id(universe), "reach")) not in self._relations:
+            reach = local_reach(table(self.problem, tensor))
+            self._relations[key] = _both(universe.one_way, partial(leading, universe, reach))
         return self._relations[key]
 
     def _add_ties(self) -> None:
@@ -283,7 +309,7 @@ class Facts:
         for follower, leader in problem.ties.items():
             source = problem.graph.tensors[follower].producer is None
             if source or problem.communication != "any":
-                place = ("held" if source else "delivered", follower)
+                place = self._place(("held" if source else "delivered", follower), follower)
                 self._same(tie_reason(problem, follower), leader, ("held", leader), place)
 
     def _add_pins(self, subject: str, pins: Sequence[Pin]) -> None:
@@ -307,6 +333,12 @@ class Facts:
 
 WRITTEN = Reason("notation", "", "a layout may be written in several ways")
 """What is so by definition: it is never left out, and never told."""
+
+
+def _both(one_way: bool, make: Callable[[bool], Relation]) -> tuple[Relation, Relation]:
+    """Return a relation, and the loose one, given how to make each."""
+    exact = make(False)
+    return exact, exact if one_way else make(True)
 
 
 def _storable(problem: Problem, tensor: str) -> Callable[[int, Placement], bool]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
 from solver.explain.facts import WRITTEN, Constraint, Facts, Leads, Only, OpTable, Rows
-from solver.explain.universe import Ways
+from solver.explain.universe import Relation, Ways
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -75,13 +75,17 @@ class Propagator:
     Parameters
     ----------
     facts : Facts
+    among : collection of Reason, optional
+        The facts that it will be asked about; all by default.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, among: Collection[Reason] | None = None) -> None:
         self.facts = facts
-        self.all: dict[Place, Ways] = {place: facts.universe(place).all for place in facts.tensor}
-        self.watching: dict[Place, list[Constraint]] = {place: [] for place in facts.tensor}
-        for constraint in facts.constraints:
+        self.constraints = facts.constraints if among is None else _joined(facts, among)
+        places = dict.fromkeys(place for constraint in self.constraints for place in constraint.places)
+        self.all: dict[Place, Ways] = {place: facts.universe(place).all for place in places}
+        self.watching: dict[Place, list[Constraint]] = {place: [] for place in places}
+        for constraint in self.constraints:
             if not isinstance(constraint, Only):
                 for place in constraint.places:
                     self.watching[place].append(constraint)
@@ -107,7 +111,9 @@ class Propagator:
             self._offered[key] = [row for row, blocked in pairs if not blocked & blocking]
         return self._offered[key]
 
-    def follow(self, active: Collection[Reason] | None = None, begin: Iterable[Reason] = ()) -> Trail | Settled:
+    def follow(
+        self, active: Collection[Reason] | None = None, begin: Iterable[Reason] = (), *, loose: bool = False
+    ) -> Trail | Settled:
         """Find what follows from facts.
 
         Parameters
@@ -116,25 +122,45 @@ class Propagator:
             The facts that hold; all of them by default.
         begin : iterable of Reason, optional
             Facts that are looked at first, one after the other: all that follows from one comes before the next.
+            So the contradiction is found near to them.
+        loose : bool, optional
+            See `solver.explain.universe.equal`.
 
         Returns
         -------
         Trail or Settled
             How they end in a contradiction; or, where this does not find one, what is left of each place.
         """
-        run = Settled(self, active)
-        constraints = [constraint for constraint in self.facts.constraints if run.on[constraint.reason]]
-        order = {reason: place for place, reason in enumerate(begin)}
-        if order:
-            rank = {i: order[reason] for i, reason in enumerate(self.facts.reasons) if reason in order}
-            first = [constraint for constraint in constraints if constraint.reason in rank]
-            for constraint in sorted(first, key=lambda one: rank[one.reason]):
-                run.queue(constraint)
-                if not run.settle():
-                    return run.trail()
-        for constraint in constraints:
+        run = Settled(self, active, loose)
+        constraints = [constraint for constraint in self.constraints if run.on[constraint.reason]]
+        rank = {self.facts.number[reason]: place for place, reason in enumerate(begin)}
+        first = [constraint for constraint in constraints if constraint.reason in rank]
+        if not all(run.narrow(one) for one in constraints if isinstance(one, Only) and one.reason not in rank):
+            return run.trail()
+        for constraint in sorted(first, key=lambda one: rank[one.reason]):
             run.queue(constraint)
+            if not run.settle():
+                return run.trail()
+        for constraint in constraints:
+            if not isinstance(constraint, Leads) or not run.untouched(constraint):
+                run.queue(constraint)
         return run if run.settle() else run.trail()
+
+
+def _joined(facts: Facts, among: Collection[Reason]) -> list[Constraint]:
+    """Return the constraints of some facts, without ways that lead to a place of which nothing else is demanded."""
+    holding = facts.holding(among)
+    kept = [constraint for constraint in facts.constraints if holding[constraint.reason]]
+    while True:
+        times = Counter(place for constraint in kept for place in constraint.places)
+        fewer = [
+            one
+            for one in kept
+            if not isinstance(one, Leads) or not one.idle or all(times[place] > 1 for place in one.places)
+        ]
+        if len(fewer) == len(kept):
+            return kept
+        kept = fewer
 
 
 class Settled:
@@ -146,11 +172,10 @@ class Settled:
         Place -> the ways in which it may still lie.
     """
 
-    def __init__(self, asked: Propagator, active: Collection[Reason] | None) -> None:
-        self.asked = asked
+    def __init__(self, asked: Propagator, active: Collection[Reason] | None, loose: bool) -> None:
+        self.asked, self._loose = asked, loose
         self.left = dict(asked.all)
-        wanted = None if active is None else set(active)
-        self.on = [wanted is None or reason is WRITTEN or reason in wanted for reason in asked.facts.reasons]
+        self.on = asked.facts.holding(active)
         self._events: list[_Event] = []
         self._queue: deque[Constraint] = deque()
         self._queued: set[Constraint] = set()
@@ -160,6 +185,19 @@ class Settled:
         if constraint not in self._queued:
             self._queued.add(constraint)
             self._queue.append(constraint)
+
+    def narrow(self, only: Only) -> bool:
+        """Leave a place the ways that a fact allows, and draw no conclusion yet; False where it has none left."""
+        before = self.left[only.place]
+        if (left := before & only.allowed) != before:
+            self.left[only.place] = left
+            self._events.append(_Event(only, only.place, before & ~left, left))
+        return bool(left)
+
+    def untouched(self, leads: Leads) -> bool:
+        """Tell whether both its places are as they were, so that nothing follows."""
+        every, left, (source, target) = self.asked.all, self.left, leads.places
+        return leads.idle and left[source] == every[source] and left[target] == every[target]
 
     def settle(self) -> bool:
         """Draw all conclusions; False where a place has no way left to lie."""
@@ -185,12 +223,15 @@ class Settled:
         if isinstance(constraint, Only):
             return [(constraint.place, left[constraint.place] & constraint.allowed)]
         if isinstance(constraint, Leads):
-            source, target, relation = constraint.source, constraint.target, constraint.relation
+            source, target, relation = constraint.source, constraint.target, self._relation(constraint)
             reached = left[target] & relation.image(left[source])
             return [(target, reached), (source, left[source] & relation.image(reached, back=True))]
         masks = tuple(left[place] for place in constraint.places)
         revised = self.asked.revised(constraint.table, self._blocking(constraint), masks)
         return list(zip(constraint.places, revised, strict=True))
+
+    def _relation(self, leads: Leads) -> Relation:
+        return leads.loose if self._loose else leads.relation
 
     def _blocking(self, constraint: Rows) -> frozenset[int]:
         if not constraint.forbidding:
@@ -225,7 +266,8 @@ class Settled:
     def _unmet(self) -> Place | None:
         """Return an undecided place of a fact that does not hold where all take the first way that is left to them."""
         first = {place: ways & -ways for place, ways in self.left.items()}
-        for constraint in self.asked.facts.constraints:
+        cut = (place for place, way in first.items() if way != 1)  # what is replicated everywhere holds together
+        for constraint in dict.fromkeys(one for place in cut for one in self.asked.watching[place]):
             if self.on[constraint.reason] and any(ways != first[at] for at, ways in self._revise(constraint, first)):
                 return next(place for place in constraint.places if self.left[place] != first[place])
         return None
@@ -290,7 +332,8 @@ class Settled:
         if isinstance(constraint, Leads):
             back = event.place == constraint.target
             other = constraint.source if back else constraint.target
-            return {other: constraint.relation.image(wanted, back)}, (self.asked.facts.reasons[constraint.reason],)
+            needed = self._relation(constraint).image(wanted, back)
+            return {other: needed}, (self.asked.facts.reasons[constraint.reason],)
         return self._needs_of_rows(constraint, number, event.place, wanted, gone)
 
     def _needs_of_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ops.placement import Layout, Partial, Placement, layout_text
+from ops.placement import Layout, Partial, Placement, Shard, layout_text
 from solver.constraints.layouts import Place
 from solver.explain.facts import Facts, Leads, Only, Rows
 from solver.explain.propagate import Step
@@ -120,10 +120,10 @@ class Words:
         step, constraint = beat.step, beat.step.constraint
         but = "but " if beat.given else ""
         what = self._tensor(step.place)
-        before = self._list(step.place, step.gone)
         if isinstance(constraint, Only):
-            if len(beat.given) == 1 and _is_pin(self.facts, beat.given[0].step) and _is_pin(self.facts, step):
-                return f"{what} cannot be {before} and {self._list(step.place, constraint.allowed)} at once"
+            if all(_is_pin(self.facts, one) for one in (step, *(given.step for given in beat.given))) and beat.given:
+                asked = (self._list(step.place, ways) for ways in (step.gone, constraint.allowed))
+                return f"{what} cannot be {' and '.join(asked)} at once"
             return f"{but}{self._reason(constraint.reason)}"
         if isinstance(constraint, Leads):
             other = constraint.source if step.place == constraint.target else constraint.target
@@ -137,18 +137,16 @@ class Words:
         needs = [one.step for one in beat.given if one.step.place != step.place]
         if not needs:
             return f"{but}{self.refused(step, constraint)[0]}"
-        return (
-            f"but {self._op(constraint.node)} has no row that {self._each(needs)} and "
-            f"{'makes' if step.place[0] == 'made' else 'reads'} {what} "
-            f"{'' if step.place[0] == 'made' else 'as '}{before}"
-        )
+        both = {constraint.places.index(one.place): (one.place, one.left) for one in needs}
+        both[constraint.places.index(step.place)] = step.place, step.gone
+        clauses = [self._does_so(*both[slot]) for slot in sorted(both)]
+        rule = self.problem.bound[constraint.node].rule.text
+        return f"but {self._op(constraint.node)} cannot {' and '.join(clauses)} at once ({rule})"
 
-    def _each(self, given: Sequence[Step]) -> str:
-        return " and ".join(
-            f"{'makes' if one.place[0] == 'made' else 'reads'} {self._tensor(one.place)} "
-            f"{'' if one.place[0] == 'made' else 'as '}{self._list(one.place, one.left)}"
-            for one in given
-        )
+    def _does_so(self, place: Place, ways: Ways) -> str:
+        if place[0] == "made":
+            return f"make {self._tensor(place)} {self._list(place, ways)}"
+        return f"read {self._tensor(place)} as {self._list(place, ways)}"
 
     # ------------------------------------------------------------------------------------------------------ the parts
 
@@ -176,8 +174,12 @@ class Words:
         rows : Rows
             Its constraint.
         """
-        subject = f"{self._op(rows.node)} "
-        facts = [reason.text.removeprefix(f"{subject[:-1]}: ") for reason in step.reasons if reason.kind != "rule"]
+        subject, own = f"{self._op(rows.node)} ", f"{self._op(rows.node)}: "
+        facts = [
+            f"its kernel would communicate, and {reason.text}" if reason.chosen else reason.text.removeprefix(own)
+            for reason in step.reasons
+            if reason.kind != "rule"
+        ]
         if facts:
             return f"{subject}cannot {self._does(step)}: {' and '.join(facts)}", ""
         universe = self.facts.universe(step.place)
@@ -192,7 +194,12 @@ class Words:
         return f"{self.problem.graph.nodes[node].op} {node!r}"
 
     def _tensor(self, place: Place) -> str:
-        return repr(self.facts.tensor[place])
+        """Return the name of what lies somewhere; with that of the operand where an op reads it more than once."""
+        name = self.facts.tensor[place]
+        uses = self.problem.graph.operand_uses(str(place[1])) if place[0] == "needed" else []
+        if sum(use.tensor == name for use in uses) > 1:
+            return f"{name!r} ({next(use.operand for use in uses if use.slot == place[2])})"
+        return repr(name)
 
     def _told(self, step: Step) -> str:
         return self._list(step.place, step.left) if _few(step) else self._gone(step)
@@ -213,6 +220,7 @@ class Words:
         if ways == universe.all:
             return "anything"
         names = dict.fromkeys(universe.names[i] or universe.ways[i] for i in bits(ways))
+        names = {name: None for name in names if _as_sum(name) == name or _as_sum(name) not in names}
         layouts = [self._layout(name) for name in names]
         if len(layouts) > MOST:
             layouts = [*layouts[:MOST], f"{len(layouts) - MOST} more"]
@@ -226,12 +234,19 @@ def _is_pin(facts: Facts, step: Step) -> bool:
     return isinstance(step.constraint, Only) and facts.reasons[step.constraint.reason].kind == "pin"
 
 
+def _as_sum(layout: Layout) -> Layout:
+    """Return a layout with P(sum) for P(avg): one is scaled into the other where it lies, so one of them is told."""
+    return tuple(Partial("sum") if label == Partial("avg") else label for label in layout)
+
+
 def _few(step: Step) -> bool:
     return step.left.bit_count() <= FEW
 
 
 def placement_text(placement: Placement) -> str:
     """Return a placement as a sentence says it."""
+    if isinstance(placement, Shard) and placement.part:
+        return f"strided {placement}"
     return f"unreduced {placement}" if isinstance(placement, Partial) else str(placement)
 
 

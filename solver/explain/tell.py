@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import networkx as nx
 
 from solver.constraints.reason import Reason
-from solver.explain.core import Core, Group
+from solver.explain.core import Core, Group, kind_of
 from solver.explain.facts import Rows
 from solver.explain.propagate import Step
 from solver.explain.story import Words
@@ -37,7 +38,7 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanati
         return tuple(sorted(facts, key=lambda one: ORDER.index(one.kind) if one.kind in ORDER else len(ORDER)))
 
     refused = dict(_refused(core))
-    support = tuple(refused.get(group[0], _fact(group[0], alike=group[1:])) for group in core.support)
+    support = tuple(refused.get(group[0], _of_group(problem, group)) for group in core.support)
     steps, where = _steps(problem, core)
     return Explanation(
         wishes(core.chosen),
@@ -50,6 +51,16 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanati
     )
 
 
+def _of_group(problem: Problem, group: Group) -> Fact:
+    """Return the fact of a group by its first; of a module of different ops it says so."""
+    fact = _fact(group[0], alike=group[1:])
+    if len({kind_of(problem, reason) for reason in group}) == 1:
+        return fact
+    node = problem.graph.nodes.get(fact.subject)
+    where = f" in {node.module}" if node is not None and node.module else ""
+    return replace(fact, text=f"{fact.text}, with the rules of the {len(fact.alike)} ops that it goes on to{where}")
+
+
 def _fact(reason: Reason, place: str = "", alike: Sequence[Reason] = ()) -> Fact:
     subjects = tuple(dict.fromkeys(other.subject for other in alike))
     return Fact(reason.kind, reason.subject, reason.text, reason.source, place, subjects)
@@ -59,7 +70,7 @@ def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
     """Yield what the rules of ops refuse whatever else holds, in the words of the rule."""
     if core.trail is None or core.view is None:
         return
-    words = Words(core.view.refuting.facts)
+    words = Words(core.view.facts)
     groups: dict[Reason, Group] = {reason: group for group in core.support for reason in group}
     for step in core.trail.steps:
         if not isinstance(step.constraint, Rows) or step.because or len(step.reasons) > 1:
@@ -74,7 +85,7 @@ def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
 def _steps(problem: Problem, core: Core) -> tuple[tuple[StoryStep, ...], str]:
     if core.trail is None or core.view is None:
         return tuple(_met(problem, core)), ""
-    facts = core.view.refuting.facts
+    facts = core.view.facts
     words = Words(facts)
     steps = []
     for beat in walk(facts, core.trail):

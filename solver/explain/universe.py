@@ -100,6 +100,11 @@ class Relation:
     ----------
     forward : sequence of int
         Per way of the source the ways of the target.
+
+    Attributes
+    ----------
+    total : bool
+        Whether every way leads somewhere, and is led to.
     """
 
     def __init__(self, forward: list[Ways]) -> None:
@@ -109,6 +114,7 @@ class Relation:
             for j in bits(targets):
                 self._backward[j] |= 1 << i
         self._known: dict[tuple[bool, Ways], Ways] = {}
+        self.total = all(forward) and all(self._backward)
 
     def image(self, ways: Ways, back: bool = False) -> Ways:
         """Return where some ways lead to, or, `back`, what leads to them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 
@@ -14,7 +15,6 @@ from solver.mesh import Mesh
 from solver.problem import Problem
 
 
-@dataclass(frozen=True, eq=False)
 class View:
     """What can be told of a problem by looking at some mesh axes.
 
@@ -29,30 +29,28 @@ class View:
         Whether these are all mesh axes of size 2 or more.
     """
 
-    problem: Problem
-    whole: bool
+    def __init__(self, problem: Problem, whole: bool) -> None:
+        self.problem = problem
+        self.facts = Facts(problem)
+        self._propagator = Propagator(self.facts)
+        parts = not all(map(problem.one_way, problem.graph.tensors))
+        self._loose = parts and not whole  # the mesh axes that are not looked at may cut parts of dims
 
-    @cached_property
-    def exact(self) -> Propagator:
-        """Finds what holds together."""
-        return Propagator(Facts(self.problem))
-
-    @cached_property
-    def refuting(self) -> Propagator:
-        """Finds what contradicts itself, wherever the mesh axes that are not looked at cut."""
-        if self.whole or all(map(self.problem.one_way, self.problem.graph.tensors)):
-            return self.exact
-        return Propagator(Facts(self.problem, loose=True))
+    def among(self, reasons: Sequence[Reason]) -> View:
+        """Return the same, quicker, for questions about some facts only."""
+        narrow = copy(self)
+        narrow._propagator = Propagator(self.facts, reasons)
+        return narrow
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """All facts, in order."""
-        return tuple(reason for reason in self.refuting.facts.reasons if reason is not WRITTEN)
+        return tuple(reason for reason in self.facts.reasons if reason is not WRITTEN)
 
     def follow(self, active: Sequence[Reason]) -> Trail | Settled:
         """Find what follows from some facts, beginning at the pins, in the order of the program."""
         pins = sorted((r for r in active if r.kind == "pin"), key=lambda reason: self._order[reason.subject])
-        return self.refuting.follow(active, pins)
+        return self._propagator.follow(active, pins, loose=self._loose)
 
     @cached_property
     def _order(self) -> dict[str, int]:
@@ -60,7 +58,7 @@ class View:
 
     def holds(self, active: Sequence[Reason], settled: Settled) -> bool | None:
         """Tell whether facts hold together that propagation does not refute; None where that was not found out."""
-        again = settled if self.exact is self.refuting else self.exact.follow(active)
+        again = self._propagator.follow(active) if self._loose else settled
         return True if isinstance(again, Settled) and again.example() is not None else None
 
 
@@ -73,9 +71,8 @@ def views(problem: Problem, most: int | None = None) -> Iterator[View]:
     asked = [axis for axis in large if any(pin.axis == axis for pin in problem.pins)] or large[:1] or [0]
     for count in range(1, min(len(asked), most or len(asked)) + 1):
         for axes in combinations(asked, count):
-            view = View(_on(problem, axes), len(axes) == len(large))
             try:
-                view.refuting  # noqa: B018
+                view = View(_on(problem, axes), len(axes) == len(large))
             except TooLargeError:
                 return
             yield view

@@ -80,7 +80,7 @@ def walk(facts: Facts, trail: Trail) -> tuple[Beat | Again, ...]:
     -------
     tuple of Beat or Again
     """
-    beats = _beats(facts, trail.steps)
+    beats = _beats(facts, _end_at_the_fact(facts, trail.steps))
     shapes = [_shape(facts, beat) for beat in beats]
     told: list[Beat | Again] = []
     at = 0
@@ -112,14 +112,42 @@ def _beats(facts: Facts, steps: Sequence[Step]) -> list[Beat]:
     beats: list[Beat] = []
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
-        pin = isinstance(step.constraint, Only) and facts.reasons[step.constraint.reason].chosen
-        if not last and (pin or number in told_with):
+        if not last and (isinstance(step.constraint, Only) or number in told_with):
             continue
         latest = {steps[before].place: steps[before] for before in step.because}
         if last and (before := next((one for one in reversed(steps[:-1]) if one.place == step.place), None)):
             latest[step.place] = before
         beats.append(Beat(step, tuple(Given(one, _source(steps, one)) for one in latest.values()), last))
     return beats
+
+
+def _end_at_the_fact(facts: Facts, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Let a fact of the graph end the steps.
+
+    Where a pin asks for what one fact forbids that is the fact; where something leads to a place that one fact has
+    narrowed it is told what leads there, and then the fact.
+    """
+    end = steps[-1]
+    leads = end.constraint
+    if isinstance(leads, Only) and len(steps) == 2 and not facts.reasons[steps[0].constraint.reason].chosen:
+        return (end, steps[0])
+    if not isinstance(leads, Leads):
+        return tuple(steps)
+    for number, fact in enumerate(steps):
+        if isinstance(fact.constraint, Only) and fact.place == leads.target and _alone(steps, fact):
+            before = [one for one in end.because if steps[one].place == leads.source]
+            source = steps[before[-1]].left if before else 0
+            reached = leads.loose.image(source) if source else 0
+            if not reached:
+                continue
+            led = Step(leads, leads.target, fact.constraint.allowed, reached, tuple(before), end.reasons)
+            told = Step(fact.constraint, fact.place, reached, 0, (len(steps) - 1,), fact.reasons)
+            return (*steps[:number], fact, *steps[number + 1 : -1], led, told)
+    return tuple(steps)
+
+
+def _alone(steps: Sequence[Step], fact: Step) -> bool:
+    return sum(one.place == fact.place for one in steps[:-1]) == 1
 
 
 def _is_led(step: Step) -> bool:
