@@ -228,7 +228,11 @@ class Settled:
             return [(target, reached), (source, left[source] & relation.image(reached, back=True))]
         masks = tuple(left[place] for place in constraint.places)
         revised = self.asked.revised(constraint.table, self._blocking(constraint), masks)
-        return list(zip(constraint.places, revised, strict=True))
+        pairs = list(zip(constraint.places, revised, strict=True))
+        if revised and not revised[0]:  # no row at all: what is to blame lies in fewer ways than it might
+            every = self.asked.all
+            pairs.sort(key=lambda pair: left[pair[0]] == every[pair[0]])
+        return pairs
 
     def _relation(self, leads: Leads) -> Relation:
         return leads.loose if self._loose else leads.relation

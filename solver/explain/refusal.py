@@ -42,7 +42,7 @@ def refusal(problem: Problem, node: str, place: Place, placements: Sequence[Plac
             why, capability = _cut(bound, slot, placement, tensor, problem.capabilities)
             told[why] = None
             missing = missing or capability
-        elif isinstance(placement, Partial):
+        elif isinstance(placement, Partial) and (placement.kind != "avg" or Partial("sum") not in placements):
             told[_partial(bound, placement)] = None
     return f"{' and '.join(told) or 'it has no such row'} ({written(bound)})", missing
 

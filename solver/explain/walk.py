@@ -108,7 +108,9 @@ def _beats(facts: Facts, steps: Sequence[Step]) -> list[Beat]:
             told_with.update(before for before in step.because if isinstance(steps[before].constraint, Leads))
     end = steps[-1]
     if isinstance(end.constraint, Rows) and not end.because:  # what it cannot read is told with why
-        told_with.update(i for i, step in enumerate(steps) if step.place == end.place and _is_led(step))
+        told_with.update(
+            i for i, one in enumerate(steps) if one.place == end.place and isinstance(one.constraint, Leads)
+        )
     beats: list[Beat] = []
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
@@ -129,8 +131,8 @@ def _end_at_the_fact(facts: Facts, steps: Sequence[Step]) -> tuple[Step, ...]:
     """
     end = steps[-1]
     leads = end.constraint
-    if isinstance(leads, Only) and len(steps) == 2 and not facts.reasons[steps[0].constraint.reason].chosen:
-        return (end, steps[0])
+    if all(isinstance(step.constraint, Only) for step in steps):
+        return tuple(sorted(steps, key=lambda step: not facts.reasons[step.constraint.reason].chosen))
     if not isinstance(leads, Leads):
         return tuple(steps)
     for number, fact in enumerate(steps):
