@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solver.advice import explain
+    from solver.constraints.expression import partial, sharded
     from solver.graph import Graph
     from solver.importers import from_jax, from_paddle, from_paddle_layer, from_torch, load, paddle_pins
     from solver.infer import infer
@@ -33,6 +34,8 @@ __all__ = [
     "Plan",
     "explain",
     "infer",
+    "sharded",
+    "partial",
     "load",
     "from_torch",
     "from_jax",
@@ -48,6 +51,8 @@ _HOME = {
     "Plan": "plan",
     "explain": "advice",
     "infer": "infer",
+    "sharded": "constraints.expression",
+    "partial": "constraints.expression",
     **dict.fromkeys(("load", "from_torch", "from_jax", "from_paddle", "from_paddle_layer", "paddle_pins"), "importers"),
 }
 """The module of each public name. They are imported at first use: the checkers run where z3 is not installed."""

@@ -44,11 +44,23 @@ def certified_bound(problem: Problem, certificate: Any) -> int:
     CertificateError
         Where the certificate has another form.
     """
+    if isinstance(certificate, Mapping) and set(certificate) == {"atom", "holds", "fails"}:
+        return _in_both_cases(problem, certificate)
     if _Written(certificate).tree == {
         "unproved": True
     }:  # claims nothing, which needs no enumeration of what there is to choose
         return 0
     return proved(Model(problem), certificate)
+
+
+def _in_both_cases(problem: Problem, certificate: Mapping[str, Any]) -> int:
+    """Compute the bound of a problem that is split by an atom of a person's own expressions."""
+    known = [atom for atoms in problem.atoms_on.values() for atom in atoms]
+    named = [atom for atom in known if [atom.kind, atom.tensor, atom.dim, atom.axis] == certificate["atom"]]
+    if not named:
+        raise CertificateError(f"it splits by {_short(certificate['atom'])}, which no expression speaks of")
+    holds = certified_bound(problem.assuming(named[0], True), certificate["holds"])
+    return min(holds, certified_bound(problem.assuming(named[0], False), certificate["fails"]))
 
 
 def proved(model: Model, certificate: Any) -> int:

@@ -113,7 +113,8 @@ class Model:
         """Return the prices between the layouts of a tensor, and where they are allowed."""
         if self.problem.communication == "frozen":
             return self._equal_only(len(self._index(tensor)))
-        key = "price", self.problem.parts(tensor), self.graph.tensors[tensor].itemsize, tensor in self.problem.bucketed
+        fact, tariff = self.graph.tensors[tensor], self.problem.tariff(tensor)
+        key = "price", self.problem.parts(tensor), fact.itemsize, tensor in self.problem.bucketed, tariff
         if key not in self._shared:
             self._shared[key] = _with_mask(table(self.problem, tensor).time)
         found: tuple[Ints, Bools | None] = self._shared[key]
@@ -148,12 +149,12 @@ class Model:
         return found
 
     def _has_variable(self, tensor: str) -> bool:
-        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.pins_on
+        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.spoken_of
         return not free or self._readers(tensor) > 1
 
     def _relayed(self, tensor: str) -> bool:
         """Tell whether a tensor is read twice, so that a copy is read by both: its value is what is held."""
-        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.pins_on
+        free = self.graph.tensors[tensor].producer is not None and tensor not in self.problem.spoken_of
         return free and self._readers(tensor) == 2
 
     def _readers(self, tensor: str) -> int:
@@ -190,7 +191,8 @@ class Model:
         key = "compute", id(bound), id(rows), fact.op, *sorted(dtypes.items())
         if key not in self._shared:
             asked = fact, bound, rows, dtypes, self.problem.mesh
-            self._shared[key] = compute_times(*asked) + kernel_times(*asked)
+            counted = self.problem.counted[1]
+            self._shared[key] = compute_times(*asked) * counted + kernel_times(*asked, self.problem.tariff())
         found: Ints = self._shared[key]
         return found
 
@@ -260,7 +262,7 @@ class Model:
                     asks = self.choices[head].keys[:, 0]
                     found.append(Link(f"made:{tensor}", ("op", node), head, *price, self._made(node, slot), asks))
         found += [self._tie(follower, leader) for follower, leader in self.problem.ties.items()]
-        return found + [link for node, of in self.graph.repeats.items() for link in self._repeat(node, of)]
+        return found + [link for node, of in self.problem.repeats.items() for link in self._repeat(node, of)]
 
     def _repeat(self, node: str, of: str) -> list[Link]:
         """Return the edges that give an op the layouts of the op that it repeats."""

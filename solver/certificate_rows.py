@@ -67,27 +67,39 @@ def joint(bound: BoundRule, problem: Problem, operands: Mapping[int, Geometry], 
     )
 
 
-def offered(bound: BoundRule, problem: Problem) -> list[int]:
-    """Return the rows that a mesh axis may take: of the kinds of the graph, and, where nothing may be sent, silent."""
-    silent = problem.communication == "none"
-    return [
+def offered(bound: BoundRule, problem: Problem) -> list[list[int]]:
+    """Return the rows that each mesh axis may take: of the kinds of the graph, and silent where nothing may be sent."""
+    known = [
         k
         for k, row in enumerate(bound.rows)
         if all(p.kind in problem.kinds for p in row.operands + row.results if isinstance(p, Partial))
-        and not (silent and row.cut is not None and bound.factors[row.cut[0]].kind in COMMUNICATING)
+    ]
+    return [
+        [k for k in known if not _silenced(bound, k, axis, problem)] if size > 1 else [0]
+        for axis, size in enumerate(problem.mesh.sizes)
     ]
 
 
-def joint_rows(bound: BoundRule, sizes: Sequence[int], allowed: Sequence[int]) -> Ints:
+def _silenced(bound: BoundRule, row: int, axis: int, problem: Problem) -> bool:
+    """Tell whether the kernel of a row would send what may not be sent on a mesh axis."""
+    cut = bound.rows[row].cut
+    if cut is None or bound.factors[cut[0]].kind not in COMMUNICATING:
+        return False
+    factor = bound.factors[cut[0]]
+    kind = "all_reduce" if factor.kind == "synced" else str(factor.capability)
+    return problem.communication == "none" or (kind, axis) in problem.tariff().forbidden
+
+
+def joint_rows(bound: BoundRule, sizes: Sequence[int], allowed: Sequence[Sequence[int]]) -> Ints:
     """Enumerate which rows go together, one per mesh axis (laws 7 and 8).
 
     Parameters
     ----------
     bound : BoundRule
     sizes : sequence of int
-        Of the mesh axes; one of size 1 takes row 0.
-    allowed : sequence of int
-        The rows that another one may take.
+        Of the mesh axes.
+    allowed : sequence of sequence of int
+        The rows that each may take.
 
     Returns
     -------
@@ -101,8 +113,8 @@ def joint_rows(bound: BoundRule, sizes: Sequence[int], allowed: Sequence[int]) -
     found = np.zeros((1, 0), np.int64)
     counts = np.ones((1, len(pieces) + 1), np.int64)
     held = np.zeros((1, carried.shape[1]), np.int64)
-    for size in sizes:
-        rows = np.array(allowed if size > 1 else [0], np.int64)
+    for size, own in zip(sizes, allowed, strict=True):
+        rows = np.array(own, np.int64)
         head, last = np.repeat(np.arange(len(found)), len(rows)), np.tile(rows, len(found))
         fits = ((held[head] == 0) | (carried[last] == 0) | (held[head] == carried[last])).all(axis=1)
         head, last = head[fits], last[fits]

@@ -16,6 +16,8 @@ from solver.cost.compute import compute_time
 from solver.cost.kernel_steps import KernelStep, kernel_steps
 from solver.cost.memory import Memory, Stored, plan_memory
 from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
+from solver.cost.tariff import Tariff
+from solver.formula import Atom, Expression
 from solver.graph import Use
 from solver.layout import local_shape
 from solver.problem import Problem
@@ -92,10 +94,16 @@ OUTPUT = "output"
 
 def table(problem: Problem, tensor: str) -> ReshardTable:
     """Return the prices between the layouts of a tensor; equal tensors share one table."""
+    return table_with(problem, tensor, problem.tariff(tensor))
+
+
+def table_with(problem: Problem, tensor: str, tariff: Tariff) -> ReshardTable:
+    """Return the prices between the layouts of a tensor where other collectives may run."""
     fact = problem.graph.tensors[tensor]
     local = problem.communication != "any"
     bucket = BUCKET if tensor in problem.bucketed else None
-    return reshard_table(fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds, local, bucket)
+    asked = fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds
+    return reshard_table(*asked, local, bucket, tariff)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +142,9 @@ class Evaluation:
 
     def compute(self, node: str) -> int:
         """Return the compute time of an op in picoseconds."""
-        graph_node = self.problem.graph.nodes[node]
-        return compute_time(graph_node, self.problem.bound[node], self.rows(node), self.dtypes(node), self.problem.mesh)
+        asked, graph_node = self.problem, self.problem.graph.nodes[node]
+        time = compute_time(graph_node, asked.bound[node], self.rows(node), self.dtypes(node), asked.mesh)
+        return asked.counted[1] * time
 
     def dtypes(self, node: str) -> Mapping[str, str]:
         """Return the dtype of each operand slot of an op."""
@@ -152,7 +161,7 @@ class Evaluation:
         graph, found = self.problem.graph, {}
         for name, node in graph.nodes.items():
             bound, cuts = self.problem.bound[name], tuple(row.cut for row in self.rows(name))
-            if steps := kernel_steps(node, bound, cuts, self.dtypes(name), self.problem.mesh):
+            if steps := kernel_steps(node, bound, cuts, self.dtypes(name), self.problem.mesh, self.problem.tariff()):
                 found[name] = steps
         return found
 
@@ -254,6 +263,16 @@ class Evaluation:
             ),
         )
 
+    def holds(self, expression: Expression) -> bool | None:
+        """Tell whether a person's own expression holds; None where that hangs on a Boolean of the person's."""
+        graph = self.problem.graph
+
+        def truth(atom: Atom) -> bool | None:
+            source = graph.tensors[atom.tensor].producer is None
+            return self.problem.holds(atom, self.made(atom.tensor) if source else self.held(atom.tensor))
+
+        return expression.value(truth)
+
     def bytes(self, tensor: str, layout: Layout) -> int:
         """Return the bytes of one device's block of a tensor."""
         fact = self.problem.graph.tensors[tensor]
@@ -263,6 +282,20 @@ class Evaluation:
     @cached_property
     def total(self) -> int:
         """The price of the plan in picoseconds; `INF` where a reshard does not exist."""
-        compute = sum(self.compute(node) for node in self.problem.graph.nodes)
+        return min(INF, self.computing + self.communication)
+
+    @cached_property
+    def computing(self) -> int:
+        """Picoseconds of compute."""
+        return sum(self.compute(node) for node in self.problem.graph.nodes)
+
+    @cached_property
+    def communication(self) -> int:
+        """Picoseconds of reshards, their local moves included, and of what kernels send."""
         inside = sum(step.time for steps in self.kernels.values() for step in steps)
-        return min(INF, compute + inside + sum(reshard.time for reshard in self.reshards))
+        return inside + sum(reshard.time for reshard in self.reshards)
+
+    @property
+    def cost(self) -> int:
+        """What was to be least, in picoseconds: the price, or communication alone."""
+        return self.communication if self.problem.objective == "communication" else self.total

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from solver.verify import Check
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+UNPROVED: Mapping[str, Any] = {"bits": 0, "arrays": [], "tree": {"unproved": True}}
+"""A certificate that claims nothing."""
 SECONDS = 10**12
 """Picoseconds in a second."""
 
@@ -49,6 +51,9 @@ class Plan:
         Why there is no plan.
     stages : mapping
         Seconds per stage of the planning.
+    compute_bound_ps : int
+        Under the objective ``communication``: what the compute of every plan takes at least that communicates as
+        little as this one.
     """
 
     problem: Problem
@@ -60,6 +65,7 @@ class Plan:
     proof: str = "none"
     explanation: Explanation | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
+    compute_bound_ps: int = 0
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -78,12 +84,12 @@ class Plan:
 
     @property
     def cost_ps(self) -> int | None:
-        """The price of the plan in picoseconds, None where there is none."""
-        return None if self.choice is None else self.evaluation.total
+        """What was to be least in picoseconds, the price or communication alone; None where there is no plan."""
+        return None if self.choice is None else self.evaluation.cost
 
     @property
     def cost(self) -> float | None:
-        """The price of the plan in seconds, None where there is none."""
+        """What was to be least in seconds, None where there is no plan."""
         return None if self.cost_ps is None else self.cost_ps / SECONDS
 
     @property

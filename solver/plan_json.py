@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any, get_args
 
 from ops.placement import Layout, layout_text, parse_placement
 from solver import explanation_json
 from solver.choice import Choice, Evaluation, Reshard
-from solver.constraints.policy import untie
+from solver.constraints.policy import policy_from_json
 from solver.cost.kernel_steps import KernelStep
 from solver.explanation import Explanation
+from solver.formula import Expression
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.plan import Plan, Status
@@ -81,6 +83,7 @@ def write(plan: Plan) -> dict[str, Any]:
         "status": plan.status,
         "bound": plan.bound_ps,
         "solver_bound": plan.solver_bound_ps,
+        "compute_bound": plan.compute_bound_ps,
         "proof": plan.proof,
         "stages": dict(plan.stages),
         "certificate": plan.certificate,
@@ -113,8 +116,11 @@ def question(asked: Problem) -> dict[str, Any]:
             for pin in asked.pins
         ],
         "communication": asked.communication,
+        "objective": asked.objective,
         "capabilities": sorted(asked.capabilities),
-        "policy": [{"untie": list(one.patterns)} for one in asked.policy],
+        "policy": [one.to_json() for one in asked.policy],
+        "constraints": [one.to_json() for one in asked.expressions],
+        "overlap": {kind: str(part) for kind, part in asked.overlap},
     }
 
 
@@ -232,12 +238,17 @@ def read_figures(data: Mapping[str, Any]) -> tuple[Status, int, int, str, dict[s
         for name, value, choices in (("status", status, get_args(Status)), ("proof", proof, PROOFS)):
             if value not in choices:
                 raise PlanFileError(f"the {name} is {short(value)}: it should be one of {', '.join(choices)}")
-        for name in ("bound", "solver_bound"):
-            if type(data[name]) is not int or data[name] < 0:
-                raise PlanFileError(f"the {name} is {short(data[name])}: it should be whole picoseconds, 0 or more")
+        for name, value in (*((name, data[name]) for name in ("bound", "solver_bound")), compute_bound(data)):
+            if type(value) is not int or value < 0:
+                raise PlanFileError(f"the {name} is {short(value)}: it should be whole picoseconds, 0 or more")
         if not isinstance(stages, dict) or not all(type(seconds) in (int, float) for seconds in stages.values()):
             raise PlanFileError(f"the stages are {short(stages)}: they should be seconds by name")
         return status, data["bound"], data["solver_bound"], proof, stages
+
+
+def compute_bound(data: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return what a plan file says of compute under the objective ``communication``, with its name."""
+    return "compute_bound", data.get("compute_bound", 0)
 
 
 def read_problem(asked: Any) -> Problem:
@@ -251,9 +262,16 @@ def read_problem(asked: Any) -> Problem:
         if not isinstance(asked["mesh"]["devices"], list):
             raise PlanFileError(f"the mesh has the devices {short(asked['mesh']['devices'])}: they should be a list")
         graph, mesh = Graph.from_json(asked["graph"]), Mesh.from_json(asked["mesh"])
-        policy = [untie(*one["untie"]) for one in asked.get("policy", [])]
-        offered = frozenset(asked["capabilities"])
-        base = problem(graph, mesh, communication=asked["communication"], capabilities=offered, policy=policy)
+        base = problem(
+            graph,
+            mesh,
+            communication=asked["communication"],
+            objective=asked.get("objective", "time"),
+            capabilities=frozenset(asked["capabilities"]),
+            policy=[policy_from_json(one) for one in asked.get("policy", [])],
+            expressions=[Expression.from_json(one) for one in asked.get("constraints", [])],
+            overlap={kind: Fraction(part) for kind, part in asked.get("overlap", {}).items()},
+        )
         subjects = {*graph.tensors, *(use.name for uses in base.uses.values() for use in uses)}
         return base.with_pins(tuple(_read_pin(pin, mesh, subjects) for pin in asked["pins"]))
 
@@ -333,4 +351,5 @@ def loads(text: str) -> Plan:
             raise PlanFileError(f"the certificate is {short(certificate)}: it should be an object")
         explanation = read_explanation(data["explanation"])
     asked = read_problem(data.get("question"))
-    return Plan(asked, status, choice, certificate, bound, solver_bound, proof, explanation, stages)
+    figures = status, choice, certificate, bound, solver_bound, proof, explanation, stages, compute_bound(data)[1]
+    return Plan(asked, *figures)

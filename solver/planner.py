@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
+from solver.constraints.expression import read_expressions
 from solver.constraints.model import read_choice, whole_graph
 from solver.deadline import OutOfTimeError, ending_when
 from solver.explain.core import Core, find_core, other_cores, refuted
@@ -19,15 +20,16 @@ from solver.explain.tell import tell
 from solver.explanation import Explanation
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.plan import Plan
+from solver.plan import UNPROVED, Plan
+from solver.planner_communication import communication_first
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
 from solver.repairs import find_repairs
 from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
-from solver.search.certify import certificate
+from solver.search.cases import Searched, broken, in_cases
 from solver.search.coarse import coarser
-from solver.search.flat import SCALE_BITS
-from solver.search.smt import ContradictionError, decide
+from solver.search.network import INF
+from solver.search.smt import ContradictionError, Decision, decide, is_model
 from solver.search.thrift import thriftier
 
 EXPLAINING = 1.0, 10.0
@@ -67,13 +69,21 @@ def plan(
     communication : str, optional
         ``any``, ``none`` (no byte leaves a device) or ``frozen`` (nothing is resharded).
     objective : str, optional
-        ``time``: least compute and communication time.
-    memory, constraints, overlap : optional
+        ``time``: least compute and communication time; ``communication``: least communication time, then least
+        compute.
+    memory : optional
         Not planned with yet: anything but the default is refused.
+    constraints : sequence of z3.BoolRef, optional
+        Expressions over `solver.sharded` and `solver.partial` that the plan fulfils:
+        ``[z3.Or(sharded("w", 0, "tp"), sharded("w", 1, "tp"))]``.
     policy : sequence, optional
-        ``(untie("*.moment1"),)`` lets ties go (`solver.constraints.policy`).
+        What may communicate, what stays cut, which ties go: ``(no_communication("dp"), zero(1, "dp"))``
+        (`solver.constraints.policy`).
     capabilities : frozenset of str, optional
         What the runtime can do.
+    overlap : mapping, optional
+        Kind of collective -> the fraction of its time that runs beside compute and does not count:
+        ``{"all_gather": 0.5}``.
     timeout : float, optional
         Seconds.
     gap : float, optional
@@ -95,7 +105,7 @@ def plan(
     KeyboardInterrupt
         After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
-    _refuse_what_is_missing(objective, memory, constraints, overlap)
+    _refuse_what_is_missing(memory)
     clock = _Clock(_number("timeout", timeout), progress)
     gap = _number("gap", gap)
     clock.stage("constraints")
@@ -104,8 +114,11 @@ def plan(
         mesh,
         pins=pins,
         communication=communication,
+        objective=objective,
         capabilities=capabilities,
         policy=policy,
+        overlap=overlap,
+        expressions=read_expressions(constraints),
         place=_caller(),
     )
     return _plan(asked, gap, clock, _mended)
@@ -133,6 +146,12 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
 
 
 def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
+    if asked.objective == "communication":
+        return communication_first(asked, lambda weighed: _best(weighed, gap, clock, explain))
+    return _best(asked, gap, clock, explain)
+
+
+def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
     if (core := refuted(asked, time.monotonic() + clock.moment(*EXPLAINING), quick=True)) is not None:
         told = None if explain is None else explain(asked, core, None, clock)
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
@@ -145,42 +164,71 @@ def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
     first = read_choice(checker.clauses, asked, verdict.true)
+    whole = in_cases(asked, lambda case: _searched(case, gap, clock))
+    if whole is None:
+        return _unproved(asked, first, clock)
+    cases, best = whole
+    if cases.bound == INF:
+        raise ContradictionError("Z3 finds a plan where the network has none")
+    if best.found.assignment is None:
+        return _unproved(asked, first, clock)
+    clock.stage("decision")
+    decision = _decided(best, checker, gap, first, clock)
+    clock.stage("certificate")
+    others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
+    proved = min(cases.bound, decision.cost)
+    bound = max(proved, min(others, decision.bound))
+    return Plan(
+        asked,
+        "optimal" if decision.confirmed and decision.cost <= bound else "feasible",
+        decision.choice,
+        cases.certificate(),
+        proved,
+        bound,
+        "certificate+z3" if bound > proved else "certificate",
+        stages=clock.stages(),
+    )
+
+
+def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
+    """Search the cost network of a problem; None where there was no time for it."""
     try:
         clock.stage("network")
         with ending_when(clock.over):
             built = build(asked)
         clock.stage("bound")
         coarse = coarser(built.network)
-        found = coarse.exact(solve(coarse.network, clock.left(), gap, coarse.told(clock.report)))
+        return Searched(
+            built, coarse, coarse.exact(solve(coarse.network, clock.left(), gap, coarse.told(clock.report)))
+        )
     except (OutOfTimeError, KeyboardInterrupt):
-        return _unproved(asked, first, clock)
-    if found.infeasible:
-        raise ContradictionError("Z3 finds a plan where the network has none")
-    if found.assignment is None:
-        return _unproved(asked, first, clock)
-    clock.stage("decision")
-    found = replace(found, assignment=thriftier(built, found.assignment))
-    decision = decide(built, found, checker, clock.left(), 1.0 if coarse.shift else gap)
-    clock.stage("certificate")
-    bound = max(found.bound, decision.bound)
-    return Plan(
-        asked,
-        "optimal" if decision.confirmed and decision.cost <= bound else "feasible",
-        decision.choice,
-        certificate(built, found.tree, SCALE_BITS - coarse.shift),
-        found.bound,
-        bound,
-        "certificate+z3" if decision.bound > found.bound else "certificate",
-        stages=clock.stages(),
-    )
+        return None
+
+
+def _decided(best: Searched, checker: Checker, gap: float, first: Choice, clock: _Clock) -> Decision:
+    """Let Z3 decide, beginning with the first plan where the best one breaks an expression."""
+    built, found, asked = best.built, best.found, best.built.problem
+    gap = 1.0 if best.coarse.shift else gap
+    assert found.assignment is not None
+    spared = thriftier(built, found.assignment)
+    found = replace(found, assignment=spared if broken(asked, built.choice(spared)) is None else found.assignment)
+    choice = built.choice(spared)
+    if asked.expressions and (
+        broken(asked, choice) or is_model(asked, choice, checker, max(MOMENT, clock.left())).status == "unsat"
+    ):
+        return decide(built, found, checker, clock.left(), gap, start=_tidy(asked, first))
+    return decide(built, found, checker, clock.left(), gap)
 
 
 def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
-    found = Evaluation(asked, first)
-    held = {tensor: layout for tensor, layout in first.held.items() if layout != found.made(tensor)}
-    nothing = {"bits": 0, "arrays": [], "tree": {"unproved": True}}
-    return Plan(asked, "feasible", replace(first, held=held), nothing, proof="certificate", stages=clock.stages())
+    return Plan(asked, "feasible", _tidy(asked, first), UNPROVED, proof="certificate", stages=clock.stages())
+
+
+def _tidy(asked: Problem, choice: Choice) -> Choice:
+    """Leave out what is held as it is made."""
+    found = Evaluation(asked, choice)
+    return replace(choice, held={name: one for name, one in choice.held.items() if one != found.made(name)})
 
 
 def _explained(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
@@ -218,13 +266,9 @@ def _caller() -> str:
     return ""
 
 
-def _refuse_what_is_missing(objective: Any, memory: Any, constraints: Any, overlap: Any) -> None:
-    if objective != "time":
-        raise ProblemError(f"objective={objective!r} cannot be planned with yet: only 'time' can")
-    for name, value in (("memory", memory), ("constraints", constraints), ("overlap", overlap)):
-        nothing = value is None or (isinstance(value, Sized) and not isinstance(value, str) and len(value) == 0)
-        if not nothing:
-            raise ProblemError(f"{name}={value!r} cannot be planned with yet: leave it out")
+def _refuse_what_is_missing(memory: Any) -> None:
+    if memory is not None:
+        raise ProblemError(f"memory={memory!r} cannot be planned with yet: leave it out")
 
 
 def _number(name: str, value: Any) -> float:

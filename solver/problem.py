@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from ops.bind import BoundRule
-from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement, PlacementError, Shard, parse_placement
-from solver.constraints.policy import Untie
-from solver.cost.kernel_steps import COMMUNICATING
-from solver.graph import Graph, Tensor, Use
+from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement
+from solver.constraints.policy_kinds import Policy
+from solver.cost.kernel_steps import sends
+from solver.cost.tariff import Tariff
+from solver.formula import Atom, Expression, atoms_of
+from solver.graph import Graph, Use
 from solver.layout import canonical, is_partial, raw_layouts
 from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
+from solver.problem_pins import Pin, ProblemError, read_pins
+from solver.problem_policy import Demand, Setting, alike, demands, forbidden, let_go, read_policy
+from solver.problem_wishes import read_expressions, read_overlap
+
+__all__ = ["CAPABILITIES", "COMMUNICATION", "DEFAULT_CAPABILITIES", "Pin", "Problem", "ProblemError", "problem"]
 
 COMMUNICATION = ("any", "none", "frozen")
+OBJECTIVES = ("time", "communication")
 CAPABILITIES = frozenset(
     {"masked_lookup", "halo_exchange", "shift", "synced_kernels", "sync_batch_norm", "parallel_softmax"}
 )
 """What the program can run beyond plain local ops."""
 DEFAULT_CAPABILITIES = frozenset({"masked_lookup"})
 """What every runtime can do; the others are a person's to grant."""
-
-
-class ProblemError(ValueError):
-    """A wish that names something the graph or the mesh does not have, or that cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A person's wish for one tensor or use on one mesh axis.
-
-    Parameters
-    ----------
-    subject : str
-        A tensor, or a use written ``op/operand``.
-    axis : int
-        The mesh axis.
-    placement : Placement
-    source : str
-        The pin as it was written.
-    place : str
-        Where it was set: a file and a line, or an option of the command; empty where that is not known.
-    """
-
-    subject: str
-    axis: int
-    placement: Placement
-    source: str
-    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +52,17 @@ class Problem:
         The parts of each tensor dim.
     kinds : tuple of str
         The partial kinds of this graph (docs/semantics.md, section 1).
-    policy : tuple of Untie
+    policy : tuple of Policy
+    overlap : tuple of (str, Fraction)
+        Kind of collective, and the fraction of its time that is hidden.
+    expressions : tuple of Expression
+        A person's own.
+    assumed : tuple of (Atom, bool)
+        What is taken for granted of atoms: one of the cases into which a search splits.
+    objective : str
+        ``time``, or ``communication``: least communication, then least compute.
+    counted : tuple of int
+        What a picosecond of communication counts in a search, and what one of compute.
     """
 
     graph: Graph
@@ -84,7 +73,12 @@ class Problem:
     bound: Mapping[str, BoundRule]
     refinement: Refinement
     kinds: tuple[str, ...]
-    policy: tuple[Untie, ...]
+    policy: tuple[Policy, ...]
+    overlap: tuple[tuple[str, Fraction], ...] = ()
+    expressions: tuple[Expression, ...] = ()
+    assumed: tuple[tuple[Atom, bool], ...] = ()
+    objective: str = "time"
+    counted: tuple[int, int] = (1, 1)
 
     def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
         """Return the same question with these pins; the partial kinds of the graph follow from them."""
@@ -96,13 +90,69 @@ class Problem:
     @cached_property
     def ties(self) -> dict[str, str]:
         """Follower -> leader, without the ties that the policy lets go."""
-        untied = {name for letting_go in self.policy for name in letting_go.followers(self.graph.ties)}
+        untied = let_go(self.graph, self.policy)
         return {follower: leader for follower, leader in self.graph.ties.items() if follower not in untied}
+
+    @cached_property
+    def repeats(self) -> dict[str, str]:
+        """Op -> the op that it repeats: by the graph, or by a policy that wants layers alike."""
+        return {**self.graph.repeats, **self.alike}
+
+    @cached_property
+    def alike(self) -> dict[str, str]:
+        """Op -> its fellow in the first layer, where a policy wants layers alike."""
+        return alike(self.setting, self.policy)
 
     @cached_property
     def repeating(self) -> frozenset[str]:
         """The ops that repeat another one or are repeated."""
-        return frozenset((*self.graph.repeats, *self.graph.repeats.values()))
+        return frozenset((*self.repeats, *self.repeats.values()))
+
+    @cached_property
+    def demands_on(self) -> dict[str, tuple[Demand, ...]]:
+        """What policies want of each tensor or use."""
+        found: dict[str, tuple[Demand, ...]] = {}
+        for demand in demands(self.setting, self.policy):
+            found[demand.subject] = (*found.get(demand.subject, ()), demand)
+        return found
+
+    @cached_property
+    def spoken_of(self) -> frozenset[str]:
+        """The tensors and uses of which a wish speaks, so that their layouts have a place of their own."""
+        return frozenset((*self.pins_on, *self.demands_on, *self.atoms_on))
+
+    @cached_property
+    def atoms_on(self) -> dict[str, tuple[Atom, ...]]:
+        """The atoms of expressions that speak of each tensor, on mesh axes of size 2 or more."""
+        found: dict[str, tuple[Atom, ...]] = {}
+        for atom in atoms_of(self.expressions):
+            if self.mesh.sizes[self.mesh.axis(atom.axis)] > 1:
+                found[atom.tensor] = (*found.get(atom.tensor, ()), atom)
+        return found
+
+    def assuming(self, atom: Atom, value: bool) -> Problem:
+        """Return the same question in one of two cases: where an atom holds, or does not."""
+        return replace(self, assumed=(*self.assumed, (atom, value)))
+
+    def holds(self, atom: Atom, layout: Layout) -> bool | None:
+        """Tell whether a layout does what an atom says; None on a mesh axis of size 1, where it may be either way."""
+        axis = self.mesh.axis(atom.axis)
+        return atom.holds(layout, axis) if self.mesh.sizes[axis] > 1 else None
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What policies are read against."""
+        return Setting(self.graph, self.mesh, self.bound, self.refinement.parts)
+
+    def tariff(self, tensor: str | None = None) -> Tariff:
+        """Return what may run, and how its time counts, for the reshards of a tensor, or (None) inside kernels."""
+        if tensor not in self._tariffs:
+            self._tariffs[tensor] = Tariff(forbidden(self.mesh, self.policy, tensor), self.overlap, self.counted[0])
+        return self._tariffs[tensor]
+
+    @cached_property
+    def _tariffs(self) -> dict[str | None, Tariff]:
+        return {}
 
     def delivered_as(self, tensor: str) -> str | None:
         """Return the source in whose storage layout a graph output is delivered by a tie; None where it is by none."""
@@ -184,19 +234,52 @@ class Problem:
             k
             for k, row in enumerate(bound.rows)
             if all(p.kind in self.kinds for p in row.operands + row.results if isinstance(p, Partial))
-            and not (quiet and row.cut and bound.factors[row.cut[0]].kind in COMMUNICATING)
+            and not (quiet and sends(bound, k))
+        )
+
+    def offered_on(self, bound: BoundRule, axis: int) -> tuple[int, ...]:
+        """Return the rows of an op that a mesh axis may take: one of size 1 the first, another one what is offered.
+
+        A row whose kernel sends what a policy forbids on that axis is not among them.
+        """
+        if self.mesh.sizes[axis] == 1:
+            return (0,)
+        tariff = self.tariff()
+        return tuple(
+            k
+            for k in self.offered(bound)
+            if not tariff.forbidden or (kind := sends(bound, k)) is None or tariff.allows(kind, (axis,))
         )
 
     def pinned(self, subject: str, tensor: str) -> frozenset[Layout] | None:
-        """Return the layouts that meet every pin on a tensor or use, or None where nothing is pinned.
+        """Return the layouts that meet every pin and policy on a tensor or use, or None where there is none on it.
 
-        A layout meets pins when one legal way to write it has every pinned placement (docs/semantics.md, Pins).
+        A layout meets them when one legal way to write it has every wanted placement (docs/semantics.md, Pins).
         """
-        wanted = [pin for pin in self.pins_on.get(subject, ()) if self.mesh.sizes[pin.axis] > 1]
-        if not wanted:
+        wanted: list[tuple[int, tuple[Placement, ...]]] = [
+            (pin.axis, (pin.placement,)) for pin in self.pins_on.get(subject, ()) if self.mesh.sizes[pin.axis] > 1
+        ]
+        wanted += [(demand.axis, demand.placements) for demand in self.demands_on.get(subject, ())]
+        spoken_of = subject in self.atoms_on
+        if not wanted and not spoken_of:
             return None
         ways = self.written(tensor).items()
-        return frozenset(layout for way, layout in ways if all(way[pin.axis] == pin.placement for pin in wanted))
+        meeting = {layout for way, layout in ways if all(way[axis] in options for axis, options in wanted)}
+        return frozenset(layout for layout in meeting if not spoken_of or self._may_be(tensor, layout))
+
+    def _may_be(self, tensor: str, layout: Layout) -> bool:
+        """Tell whether no expression is false in the case at hand, whatever the other tensors do, with a layout."""
+        assumed = dict(self.assumed)
+
+        def truth(atom: Atom) -> bool | None:
+            return self.holds(atom, layout) if atom.tensor == tensor else assumed.get(atom)
+
+        if any(truth(atom) == (not value) for atom, value in self.assumed if atom.tensor == tensor):
+            return False
+        return all(one.value(truth) is not False for one in self.expressions if self._speaks(one, tensor))
+
+    def _speaks(self, expression: Expression, tensor: str) -> bool:
+        return any(atom.tensor == tensor for atom in expression.atoms)
 
     def stored(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts in which a source may be stored, pins included."""
@@ -233,8 +316,11 @@ def problem(
     *,
     pins: Mapping[str, Any] | None = None,
     communication: str = "any",
+    objective: str = "time",
     capabilities: frozenset[str] = DEFAULT_CAPABILITIES,
     policy: Sequence[Any] = (),
+    overlap: Mapping[str, Any] | None = None,
+    expressions: Sequence[Expression] = (),
     place: str = "",
 ) -> Problem:
     """Read a person's wishes against a graph and a mesh.
@@ -247,10 +333,16 @@ def problem(
         Tensor, glob or ``op/operand`` -> placements, as ``{"dp": Shard(0)}`` or ``"dp=S(0),tp=R"``.
     communication : str, optional
         ``any``, ``none`` (no byte leaves a device) or ``frozen`` (nothing is resharded).
+    objective : str, optional
+        ``time`` or ``communication``.
     capabilities : frozenset of str, optional
         What the runtime can do.
     policy : sequence, optional
-        Of `solver.constraints.policy.untie`.
+        What `solver.constraints.policy` makes.
+    overlap : mapping, optional
+        Kind of collective -> the fraction of its time that runs beside compute.
+    expressions : sequence of Expression, optional
+        What `solver.constraints.expression.read_expressions` reads.
     place : str, optional
         Where the pins were set, for explanations.
 
@@ -272,30 +364,20 @@ def problem(
     graph.validate()
     if communication not in COMMUNICATION:
         raise ProblemError(f"communication={communication!r}: choose from {', '.join(COMMUNICATION)}")
+    if objective not in OBJECTIVES:
+        raise ProblemError(f"objective={objective!r}: choose from {', '.join(OBJECTIVES)}")
     offered = _read_capabilities(capabilities)
     refinement = refine(graph)
-    read = tuple(_read_pins(graph, mesh, refinement, {} if pins is None else pins, place))
+    read = tuple(read_pins(graph, mesh, refinement, {} if pins is None else pins, place))
     bound = bind_refined(graph, refinement.parts, offered)
     for node, of in graph.repeats.items():
         if bound[node].rows != bound[of].rows:
             raise ProblemError(f"{node!r} cannot repeat {of!r}: with the parts of their tensors they have other rows")
-    asked = Problem(graph, mesh, (), communication, offered, bound, refinement, (), _read_policy(graph, policy))
-    return asked.with_pins(read)
-
-
-def _read_policy(graph: Graph, policy: Any) -> tuple[Untie, ...]:
-    letting_go = [] if policy is None else policy if isinstance(policy, list | tuple) else [policy]
-    for one in letting_go:
-        if not isinstance(one, Untie):
-            raise ProblemError(f"policy={one!r} cannot be planned with yet: give untie(...), or leave it out")
-        for pattern in one.patterns:
-            if not Untie((pattern,)).followers(graph.ties):
-                followers = ", ".join(list(graph.ties)[:3]) + (", ..." if len(graph.ties) > 3 else "")
-                raise ProblemError(
-                    f"untie({pattern!r}) lets no tie of graph {graph.name!r} go: "
-                    + (f"its followers are {followers}" if graph.ties else "it has none")
-                )
-    return tuple(letting_go)
+    wishes = read_policy(graph, mesh, policy)
+    given = wishes, read_overlap(overlap), read_expressions(graph, mesh, expressions)
+    asked = Problem(graph, mesh, (), communication, offered, bound, refinement, (), *given).with_pins(read)
+    _ = asked.alike  # refuses layers that differ
+    return replace(asked, objective=objective)
 
 
 def _read_capabilities(capabilities: Any) -> frozenset[str]:
@@ -305,93 +387,3 @@ def _read_capabilities(capabilities: Any) -> frozenset[str]:
     if unknown := sorted(set(capabilities) - CAPABILITIES):
         raise ProblemError(f"capability {unknown[0]!r} is unknown: {choose}")
     return frozenset(capabilities)
-
-
-def _read_pins(graph: Graph, mesh: Mesh, refinement: Refinement, pins: Any, place: str) -> list[Pin]:
-    if not isinstance(pins, Mapping):
-        raise ProblemError(f"pins={pins!r} is no mapping: write {{'x': 'dp=S(0)'}}")
-    uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
-    found: dict[Pin, None] = {}
-    for written, wish in pins.items():
-        if not isinstance(written, str):
-            raise ProblemError(f"pin on {written!r}: write the name of a tensor, a glob, or op/operand")
-        subjects = _subjects(written, graph, uses)
-        for axis_name, placement in _placements(written, wish):
-            if axis_name not in mesh.axes:
-                raise ProblemError(
-                    f"pin on {written!r} names mesh axis {axis_name!r}, but the mesh has {', '.join(mesh.axes)}"
-                )
-            source = f"{written}:{axis_name}={placement}"
-            for subject in subjects:
-                tensor = graph.tensors[uses[subject].tensor if subject in uses else subject]
-                _check_names_a_dim(written, subject, tensor, placement, refinement.parts[tensor.name])
-                found[Pin(subject, mesh.axes.index(axis_name), placement, source, place)] = None
-    return list(found)
-
-
-def _subjects(written: str, graph: Graph, uses: Mapping[str, Use]) -> list[str]:
-    if written in graph.tensors or written in uses:
-        return [written]
-    for names in (graph.tensors, uses):
-        if matched := [name for name in names if fnmatch.fnmatchcase(name, written)]:
-            return matched
-    import difflib
-
-    hint = ""
-    if near := difflib.get_close_matches(written, [*graph.tensors, *uses], 3):
-        hint = f"; did you mean {' or '.join(map(repr, near))}?"
-    elif "/" in written and uses:
-        operand = written.rpartition("/")[2]
-        alike = [name for name in uses if name.endswith(f"/{operand}")] or list(uses)
-        hint = f"; a use is op/operand, where an op is called as its result is: {', '.join(alike[:3])}"
-        hint += ", ..." if len(alike) > 3 else ""
-    raise ProblemError(f"pin on {written!r} names no tensor and no use of graph {graph.name!r}{hint}")
-
-
-def _placements(written: str, wish: Any) -> list[tuple[str, Placement]]:
-    """Read ``{"dp": Shard(0)}`` or ``"dp=S(0),tp=R"``; an axis that is named twice is wished for twice."""
-    form = "write {'dp': Shard(0)} or 'dp=S(0),tp=R'"
-    if not isinstance(wish, Mapping | str):
-        raise ProblemError(f"pin on {written!r} is {wish!r}: {form}")
-    if not wish:
-        raise ProblemError(f"pin on {written!r} names no mesh axis: {form}, or leave it out")
-    try:
-        return list(_assignments(wish)) if isinstance(wish, str) else [(a, _placement(p)) for a, p in wish.items()]
-    except PlacementError as error:
-        raise ProblemError(f"pin on {written!r}: {error}") from error
-
-
-def _placement(value: Any) -> Placement:
-    if isinstance(value, str):
-        return parse_placement(value)
-    if isinstance(value, Placement):
-        return value
-    raise PlacementError(f"{value!r} is not a placement: use Replicate(), Shard(0) or Partial('sum')")
-
-
-def _assignments(text: str) -> Iterator[tuple[str, Placement]]:
-    """Split ``dp=S(0,part=1),tp=R`` at the commas that stand outside parentheses."""
-    for piece in re.split(r",(?![^(]*\))", text):
-        axis, equals, placement = piece.partition("=")
-        if not equals or not axis.strip():
-            raise PlacementError(f"cannot read {piece.strip()!r}: write AXIS=PLACEMENT, as dp=S(0)")
-        yield axis.strip(), parse_placement(placement)
-
-
-def _check_names_a_dim(written: str, subject: str, tensor: Tensor, placement: Placement, parts: Parts) -> None:
-    if not isinstance(placement, Shard):
-        return
-    dim, part = placement.dim, placement.part
-    of = f"{subject!r}" if subject == tensor.name else f"{tensor.name!r}, which {subject!r} reads,"
-    if dim >= len(tensor.shape):
-        raise ProblemError(
-            f"pin on {written!r}: {placement} names dim {dim}, but {of} has rank {len(tensor.shape)} "
-            f"and shape {tensor.shape}: dims count from 0"
-        )
-    if part >= len(parts[dim]):
-        split = " x ".join(map(str, parts[dim]))
-        raise ProblemError(
-            f"pin on {written!r}: {placement} names part {part}, but dim {dim} of {of} "
-            + (f"has {len(parts[dim])} parts, {split}" if len(parts[dim]) > 1 else f"is one part of size {split}")
-            + ": parts count from 0"
-        )

@@ -21,7 +21,7 @@ True
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -35,7 +35,7 @@ from ops.placement import Layout
 from ops.registry import rule_for
 from solver.reference_kernel import dtype_of, inside
 from solver.reference_layout import IMPOSSIBLE, Lie, Path, picoseconds
-from solver.reference_task import Choice, Task
+from solver.reference_task import Choice, Fact, Task
 
 Needs: TypeAlias = tuple[Lie, ...]
 OUTPUT = "output"
@@ -117,7 +117,7 @@ def plans(task: Task) -> Iterator[Plan]:
     sources = [tensor.name for tensor in graph.tensors.values() if tensor.producer is None]
     for picked in product(*(list(task.choices(node)) for node in graph.nodes)):
         lying = {choice.node: lies_so(task, choice) for choice in picked}
-        if any(lying[node] != lying[of] for node, of in graph.repeats.items()):
+        if any(lying[node] != lying[of] for node, of in task.repeats.items()):
             continue
         results = {tensor: lies for choice in picked for tensor, lies in choice.made.items()}
         for stored in product(*map(task.storages, sources)):
@@ -183,7 +183,7 @@ def compute(task: Task, choice: Choice) -> int:
     placed = [(task.uses[name].tensor, lies) for name, lies in choice.needed.items()] + [*choice.made.items()]
     peak = hardware.peak.get(dtype_of(task, choice.node), hardware.peak["float32"])
     flops = ceil(Fraction(op.flops(task.bound[node.name], node.attrs) * 10**12, cuts * peak))
-    return max(
+    return task.counted[1] * max(
         flops, picoseconds(sum(task.space(tensor).bytes(lies) for tensor, lies in placed), hardware.memory_bandwidth)
     )
 
@@ -283,12 +283,33 @@ def best(task: Task) -> tuple[int, Plan] | None:
     return total, assemble(task, *unrolled(history))
 
 
+def best_where(
+    task: Task, facts: Sequence[Fact], holds: Callable[[Mapping[Fact, bool]], bool]
+) -> tuple[int, Plan] | None:
+    """Return the price and one of the cheapest plans that a person's own expressions hold for, None without any.
+
+    Parameters
+    ----------
+    task : Task
+    facts : sequence of Fact
+        What the expressions speak of.
+    holds : callable
+        Whether they hold, given which facts do. On a mesh axis of size 1 a fact may be taken either way.
+    """
+    found = []
+    for chosen in product((False, True), repeat=len(facts)):
+        known = dict(zip(facts, chosen, strict=True))
+        if holds(known) and (one := best(task.where(known))) is not None:
+            found.append(one)
+    return min(found, key=lambda one: one[0], default=None)
+
+
 def repeats_well(task: Task, opened: Open, choice: Choice) -> bool:
     """Tell whether an op lies as the op that it repeats; note how it lies where it is repeated itself."""
     lying = lies_so(task, choice)
     if choice.node in task.repeated:
         opened["lies", choice.node] = None, lying
-    of = task.graph.repeats.get(choice.node)
+    of = task.repeats.get(choice.node)
     return of is None or opened["lies", of][1] == lying
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import reduce
-from math import prod
+from math import ceil, prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -88,7 +89,11 @@ def inside(task: Task, choice: Choice) -> list[Sent]:
                 at: np.zeros([len(held) for held in indices(lies, tensor.shape, task.mesh.sizes, at)], dtype)
                 for at in task.mesh.coordinates()
             }
-        task.known[key] = together(task, choice, given)[1]
+        left = {kind: 1 - part for kind, part in task.hidden.items()}
+        sent = together(task, choice, given)[1]
+        task.known[key] = [
+            one._replace(time=task.counted[0] * ceil(one.time * left.get(one.kind, Fraction(1)))) for one in sent
+        ]
     found: list[Sent] = task.known[key]
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, product
@@ -157,6 +157,12 @@ class Space:
         ``any``: every move; ``none``: those that send nothing; ``frozen``: there are no moves.
     bucketed : bool, optional
         Whether its moves pay their latency by bytes.
+    forbidden : collection of (str, int), optional
+        Kinds of move, each with a mesh axis that none of them may involve.
+    hidden : mapping, optional
+        Kind of move -> the fraction of its time that does not count.
+    weight : int, optional
+        What a picosecond counts.
 
     Attributes
     ----------
@@ -173,9 +179,12 @@ class Space:
         kinds: Iterable[str],
         communication: str = "any",
         bucketed: bool = False,
+        forbidden: Collection[tuple[str, int]] = (),
+        hidden: Mapping[str, Fraction] | None = None,
+        weight: int = 1,
     ) -> None:
         self.shape, self.itemsize, self.mesh, self.communication = tuple(shape), itemsize, mesh, communication
-        self.bucketed = bucketed
+        self.bucketed, self.forbidden, self.hidden, self.weight = bucketed, forbidden, hidden or {}, weight
         shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
         placements: list[Placement] = [R, *shards, *(Partial(kind) for kind in PARTIAL_KINDS if kind in kinds)]
         self.written: dict[Lie, list[Layout]] = {}
@@ -292,13 +301,19 @@ class Space:
 
     @cached_property
     def moves(self) -> dict[Lie, list[Move]]:
-        """Every move from every layout, as far as communication is allowed."""
+        """Every move from every layout, as far as communication is allowed, with the time that counts."""
         return {
-            source: [move for target in self.written if (move := self.move(source, target)) and self._allowed(move)]
+            source: [
+                move._replace(time=self.weight * ceil(move.time * (1 - self.hidden.get(move.kind, Fraction(0)))))
+                for target in self.written
+                if (move := self.move(source, target)) and self._allowed(move)
+            ]
             for source in self.written
         }
 
     def _allowed(self, move: Move) -> bool:
+        if any((move.kind, axis) in self.forbidden for axis in move.axes):
+            return False
         return self.communication == "any" or (self.communication == "none" and not move.bytes)
 
     @cached_property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -11,11 +13,15 @@ from typing import Any, NamedTuple, TypeAlias
 from ops.bind import BoundRule, Row
 from ops.placement import PARTIAL_KINDS, Partial, Placement, Replicate, Shard, parse_placement
 from ops.run import Cut as FactorCut
+from solver.constraints.policy_kinds import Policy
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.parts import bind_refined, refine
-from solver.reference_layout import Lie, Space, lie
+from solver.reference_layout import Cut, Lie, Space, lie
+from solver.reference_policy import wishes
 
+Fact: TypeAlias = "tuple[str, str, int | None, str]"
+"""``("sharded", tensor, dim, mesh axis)`` or ``("partial", tensor, None, mesh axis)``."""
 Pins: TypeAlias = Mapping[str, str | Mapping[str, str | Placement]]
 
 
@@ -42,6 +48,13 @@ class Task:
     capabilities : frozenset of str, optional
     untied : collection of str, optional
         Followers whose ties are let go.
+    policy : iterable of Policy, optional
+        See `solver.reference_policy`.
+    overlap : mapping, optional
+        Kind of collective -> the fraction of its time that does not count.
+    counted : tuple of int, optional
+        What a picosecond of communication counts, and what one of compute. Where the first is more than all compute
+        together, the cheapest plan is the one that communicates least, and of these computes least.
 
     Raises
     ------
@@ -57,36 +70,66 @@ class Task:
         communication: str = "any",
         capabilities: frozenset[str] = frozenset({"masked_lookup"}),
         untied: Collection[str] = (),
+        policy: Iterable[Policy] = (),
+        overlap: Mapping[str, float] | None = None,
+        counted: tuple[int, int] = (1, 1),
     ) -> None:
-        self.graph, self.mesh, self.communication = graph, mesh, communication
+        self.graph, self.mesh, self.communication, self.counted = graph, mesh, communication, counted
+        self.hidden = {kind: Fraction(str(part)) for kind, part in (overlap or {}).items()}
         self.uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
         self.pins = {name: _read_pin(wish, mesh) for name, wish in (pins or {}).items()}
         if unknown := self.pins.keys() - graph.tensors.keys() - self.uses.keys():
             raise KeyError(f"pins on {sorted(unknown)}, which are no tensors and no uses of {graph.name!r}")
-        self.ties = {follower: leader for follower, leader in graph.ties.items() if follower not in untied}
         self.bucketed = {*graph.gradients, *(name for name in graph.ties if graph.tensors[name].producer is not None)}
         self.parts = refine(graph).parts
         self.bound: Mapping[str, BoundRule] = bind_refined(graph, self.parts, frozenset(capabilities))
+        self.wishes = wishes(graph, mesh, self.parts, self.bound, policy)
+        self.repeats = graph.repeats | self.wishes.alike
+        let_go = {*untied, *self.wishes.untied}
+        self.ties = {follower: leader for follower, leader in graph.ties.items() if follower not in let_go}
         produced = {factor.kind for bound in self.bound.values() for factor in bound.factors.values()}
         pinned = {p.kind for pin in self.pins.values() for p in pin.values() if isinstance(p, Partial)}
         self.kinds = [kind for kind in PARTIAL_KINDS if kind in {"sum"} | produced | pinned]
+        self.facts: Mapping[Fact, bool] = {}
         self._spaces: dict[Any, Space] = {}
         self.known: dict[Any, Any] = {}  # what has been worked out before
+
+    def where(self, facts: Mapping[Fact, bool]) -> Task:
+        """Return the same task, of plans in which facts about storage and held layouts hold, or do not."""
+        found = copy(self)
+        found.facts, found.known = facts, {}
+        return found
+
+    def _fits(self, name: str, lies: Lie) -> bool:
+        for (kind, tensor, dim, axis), holds in self.facts.items():
+            here = lies[self.mesh.axis(axis)]
+            does = isinstance(here, Partial) if kind == "partial" else isinstance(here, Cut) and here.dim == dim
+            if tensor == name and self.mesh.sizes[self.mesh.axis(axis)] > 1 and does != holds:
+                return False
+        return True
 
     def space(self, tensor: str) -> Space:
         """Return the layouts of a tensor and the reshards between them."""
         fact = self.graph.tensors[tensor]
-        key = fact.shape, fact.itemsize, self.parts[tensor], tensor in self.bucketed
+        forbidden = frozenset(self.wishes.forbidden.get(tensor, ()))
+        key = fact.shape, fact.itemsize, self.parts[tensor], tensor in self.bucketed, forbidden
         if key not in self._spaces:
-            self._spaces[key] = Space(*key[:3], self.mesh, self.kinds, self.communication, key[3])
+            self._spaces[key] = Space(
+                *key[:3], self.mesh, self.kinds, self.communication, key[3], forbidden, self.hidden, self.counted[0]
+            )
         return self._spaces[key]
 
     def meeting(self, name: str, tensor: str) -> list[Lie]:
-        """Return the layouts of a tensor that meet the pin on a tensor or use."""
-        pin = {axis: p for axis, p in self.pins.get(name, {}).items() if self.mesh.sizes[axis] > 1}
+        """Return the layouts of a tensor that meet the pin and the policies on a tensor or use."""
+        wanted: list[tuple[int, tuple[Placement, ...]]]
+        wanted = [(axis, (placement,)) for axis, placement in self.pins.get(name, {}).items()]
+        wanted += [(axis, placements) for subject, axis, placements in self.wishes.wanted if subject == name]
+        wanted = [(axis, placements) for axis, placements in wanted if self.mesh.sizes[axis] > 1]
         ways = self.space(tensor).written.items()
         return [
-            lies for lies, written in ways if any(all(way[axis] == p for axis, p in pin.items()) for way in written)
+            lies
+            for lies, written in ways
+            if self._fits(name, lies) and any(all(way[axis] in some for axis, some in wanted) for way in written)
         ]
 
     def storages(self, source: str) -> list[Lie]:
@@ -112,7 +155,7 @@ class Task:
     @cached_property
     def repeated(self) -> dict[str, str]:
         """Each op that others repeat, and the last of these."""
-        return {self.graph.repeats[node]: node for node in self.graph.nodes if node in self.graph.repeats}
+        return {self.repeats[node]: node for node in self.graph.nodes if node in self.repeats}
 
     def holdings(self, tensor: str) -> list[Lie]:
         """Return the held layouts that a tensor may have."""
@@ -132,8 +175,8 @@ class Task:
         """Yield the rows of an op that go together."""
         bound = self.bound[node]
         offered = [
-            [row for row in bound.rows if self._offered(bound, row)] if n > 1 else bound.rows[:1]
-            for n in self.mesh.sizes
+            [row for row in bound.rows if self._offered(bound, row, axis)] if n > 1 else bound.rows[:1]
+            for axis, n in enumerate(self.mesh.sizes)
         ]
         for rows in product(*offered):
             if any(factor_lies(bound, rows, factor, self.mesh.sizes) is None for factor in bound.factors):
@@ -148,13 +191,21 @@ class Task:
             }
             legal = {name: lies for name, lies in (needed | made).items() if lies is not None}
             if len(legal) == len(needed) + len(made) and all(
-                legal[name] in self.meeting(name, self.uses[name].tensor) for name in needed if name in self.pins
+                legal[name] in self.meeting(name, self.uses[name].tensor) for name in needed if name in self.spoken_of
             ):
                 yield Choice(node, rows, {name: legal[name] for name in needed}, {name: legal[name] for name in made})
 
-    def _offered(self, bound: BoundRule, row: Row) -> bool:
-        kind = bound.factors[row.cut[0]].kind if row.cut else "pass"
-        return kind not in ("synced", "halo") or self.communication != "none"
+    @cached_property
+    def spoken_of(self) -> set[str]:
+        """What pins and policies speak of."""
+        return {*self.pins, *(subject for subject, *_ in self.wishes.wanted)}
+
+    def _offered(self, bound: BoundRule, row: Row, axis: int) -> bool:
+        factor = bound.factors[row.cut[0]] if row.cut else None
+        if factor is None or factor.kind not in ("synced", "halo"):
+            return True
+        sent = "all_reduce" if factor.kind == "synced" else factor.capability
+        return self.communication != "none" and (sent, axis) not in self.wishes.forbidden.get(None, ())
 
     def _lies(self, tensor: str, placed: Sequence[Placement | None]) -> Lie | None:
         lies = lie([placement for placement in placed if placement is not None], self.parts[tensor], self.mesh.sizes)

@@ -98,6 +98,14 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             changed = replace(changed, communication="any")
             told.append('let communication be "any"')
             change["communication"] = "any"
+        if dropped := {reason.source for reason in given_up if reason.kind == "policy"}:
+            changed = replace(changed, policy=tuple(one for one in changed.policy if str(one) not in dropped))
+            told += [f"drop the policy {policy}" for policy in sorted(dropped)]
+            change["drop_policy"] = sorted(dropped)
+        if unsaid := {reason.source for reason in given_up if reason.kind == "expression"}:
+            changed = replace(changed, expressions=tuple(one for one in changed.expressions if one.text not in unsaid))
+            told += [f"drop the constraint {text}" for text in sorted(unsaid)]
+            change["drop_constraint"] = sorted(unsaid)
         if followers := [reason.subject for reason in given_up if reason.kind == "tie"]:
             changed = replace(changed, policy=(*changed.policy, untie(*followers)))
             told += [f"let the tie of {follower!r} go" for follower in followers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ops.bind import composes
@@ -17,6 +17,7 @@ from solver.plan_json import (
     CHANGED,
     DAMAGE,
     PlanFileError,
+    compute_bound,
     consequences,
     digest,
     read_choice,
@@ -28,6 +29,8 @@ from solver.plan_json import (
 )
 from solver.problem import Problem
 
+MOST_WEIGHT = 2**44
+"""Weighted prices stay within 64 bits."""
 MOST_TOLD = 20
 """Findings that `str` of a check lists."""
 RESTS_ON_Z3 = "not confirmed: that no plan exists rests on Z3's word"
@@ -124,10 +127,18 @@ class _Checking:
         self.findings += _tie_findings(self.asked, found)
         self.findings += _repeat_findings(self.asked, found)
         self.findings += _communication_findings(self.asked, found)
+        self.findings += [
+            f"the plan does not do what was asked for: {one.text}"
+            for one in self.asked.expressions
+            if found.holds(one) is False
+        ]
         self.findings += _differences("", consequences(found), self.data["consequences"])
         bound = self._bound()
-        self.findings += self._verdict(found.total, bound)
-        return Check(tuple(self.findings), bound, found.total, tuple(self._solver_word()))
+        self.findings += self._verdict(found.cost, bound)
+        open_claims = tuple(self._compute_bound(found))
+        open_ones = [one.text for one in self.asked.expressions if one.others and found.holds(one) is None]
+        unchecked = [f"that the plan does what was asked for: {text}" for text in open_ones]
+        return Check(tuple(self.findings), bound, found.cost, (*self._solver_word(), *open_claims, *unchecked))
 
     def _without_plan(self) -> Check:
         """Hold what is said where there is no plan; deduction may show by itself that there is none."""
@@ -146,14 +157,42 @@ class _Checking:
         return Check((RESTS_ON_Z3 if self.status == "infeasible" else NOTHING_SAID,))
 
     def _bound(self) -> int | None:
+        certificate, asked = self.data["certificate"], self.asked
+        if asked.objective == "communication":
+            if not isinstance(certificate, Mapping) or set(certificate) != {"communication", "both", "weight"}:
+                self.findings.append("the certificate cannot be read: it should speak of communication, and of both")
+                return None
+            certificate, asked = certificate["communication"], replace(asked, counted=(1, 0))
         try:
-            bound = certified_bound(self.asked, self.data["certificate"])
+            bound = certified_bound(asked, certificate)
         except CertificateError as error:
             self.findings.append(f"the certificate cannot be read: {error}")
             return None
         if bound < self.claimed:
             self.findings.append(f"the bound is {self.claimed} ps in the file, but the certificate proves {bound} ps")
         return bound
+
+    def _compute_bound(self, found: Evaluation) -> Iterator[str]:
+        """Hold what is said of compute where communication comes first; yield what rests on Z3's word."""
+        certificate, claimed = self.data["certificate"], compute_bound(self.data)[1]
+        if self.asked.objective != "communication" or self.findings:
+            return
+        weight = certificate["weight"]
+        if type(weight) is not int or not 1 <= weight <= MOST_WEIGHT:
+            self.findings.append(f"the weight of communication is {short(weight)}, not a whole number from 1 up")
+            return
+        bound = certified_bound(replace(self.asked, counted=(weight, 1)), certificate["both"])
+        bound = max(0, bound - weight * found.communication)
+        if claimed > found.computing:
+            self.findings.append(f"a compute_bound of {claimed} ps is above the compute, {found.computing} ps")
+        if self.status == "optimal" and found.computing > claimed:
+            self.findings.append(
+                f"the status is 'optimal', but compute is {found.computing} ps and its bound {claimed} ps"
+            )
+        if claimed > bound and self.proof == "certificate":
+            self.findings.append(f"the compute_bound is {claimed} ps, but the certificate proves {bound} ps")
+        elif claimed > bound:
+            yield f"that no plan with so little communication computes less than {claimed} ps, which rests on Z3's word"
 
     def _verdict(self, cost: int, bound: int | None) -> Iterator[str]:
         """Hold status and proof against cost and bound."""
@@ -198,7 +237,8 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
         chosen = [bound.rows[k] for k in rows]
         if any(size == 1 and k for k, size in zip(rows, sizes, strict=True)):
             yield f"op {node!r}: a mesh axis of size 1 takes row 0"
-        if not composes(bound, chosen, sizes) or not set(rows) <= set(offered(bound, asked)):
+        may = offered(bound, asked)
+        if not composes(bound, chosen, sizes) or not all(k in may[axis] for axis, k in enumerate(rows)):
             yield f"op {node!r}: its rows {list(rows)} do not go together on these mesh axes"
     for where, layouts in (("stored", choice.stored), ("held", choice.held)):
         for tensor, layout in layouts.items():
@@ -226,12 +266,12 @@ def _pin_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
             yield f"{tensor.role} {tensor.name!r} may not be stored as {layout_text(found.made(tensor.name))}"
         allowed = asked.pinned(tensor.name, tensor.name)
         if tensor.producer is not None and allowed is not None and found.held(tensor.name) not in allowed:
-            yield f"{tensor.name!r} is held as {layout_text(found.held(tensor.name))}, against its pins"
+            yield f"{tensor.name!r} is held as {layout_text(found.held(tensor.name))}, against its pins and policies"
     for node in graph.nodes:
         for use in graph.operand_uses(node):
             allowed = asked.pinned(use.name, use.tensor)
             if allowed is not None and found.needed(use) not in allowed:
-                yield f"use {use.name!r} needs {layout_text(found.needed(use))}, against its pins"
+                yield f"use {use.name!r} needs {layout_text(found.needed(use))}, against its pins and policies"
 
 
 def _tie_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
@@ -247,7 +287,7 @@ def _tie_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
 
 
 def _repeat_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
-    for node, of in asked.graph.repeats.items():
+    for node, of in asked.repeats.items():
         if any(
             one != other for one, other in zip(_layouts(asked, found, node), _layouts(asked, found, of), strict=True)
         ):
@@ -266,6 +306,9 @@ def _communication_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
             yield f'{reshard.tensor!r} is resharded, against communication="frozen"'
         elif asked.communication == "none" and reshard.bytes:
             yield f'the reshard of {reshard.tensor!r} sends {reshard.bytes} bytes, against communication="none"'
+        for move in reshard.moves:
+            if not asked.tariff(reshard.tensor).allows(move.kind, move.axes):
+                yield f"the reshard of {reshard.tensor!r} takes an {move.kind} that a policy forbids"
 
 
 def _differences(where: str, wanted: Any, given: Any) -> Iterator[str]:

@@ -71,14 +71,17 @@ WISHES = [
     ({"gap": -0.1}, "gap=-0.1: give a fraction of the cost, a number from 0 up"),
     ({"gap": math.nan}, "gap=nan: give a fraction"),
     ({"gap": None}, "gap=None: give a fraction"),
-    ({"objective": "communication"}, "objective='communication' cannot be planned with yet: only 'time' can"),
+    ({"objective": "bytes"}, "objective='bytes': choose from time, communication"),
     ({"memory": 0}, "memory=0 cannot be planned with yet: leave it out"),
     ({"memory": "80GB"}, "memory='80GB' cannot be planned with yet"),
-    ({"constraints": [1]}, "constraints=[1] cannot be planned with yet"),
-    ({"policy": ["x"]}, "policy='x' cannot be planned with yet: give untie(...), or leave it out"),
-    ({"policy": "x"}, "policy='x' cannot be planned with yet"),
+    ({"constraints": [1]}, "constraints: 1 is no Boolean of Z3"),
+    ({"constraints": 1}, "constraints=1: give a list of Z3 expressions over"),
+    ({"policy": ["x"]}, "policy='x' is no policy: give what solver.constraints.policy makes"),
+    ({"policy": "x"}, "policy='x' is no policy"),
     ({"policy": untie("w*")}, "untie('w*') lets no tie of graph 'mlp' go: it has none"),
-    ({"overlap": {"all_gather": 0.5}}, "overlap={'all_gather': 0.5} cannot be planned with yet"),
+    ({"overlap": {"gather": 0.5}}, "overlap names 'gather', no kind of collective: choose from all_reduce"),
+    ({"overlap": {"all_gather": 1.5}}, "overlap of all_gather: 1.5 is no fraction of its time: give a number from 0"),
+    ({"overlap": 0.5}, "overlap=0.5 is no mapping: write {'all_gather': 0.5}"),
 ]
 
 

@@ -21,6 +21,13 @@ Ways = dict[Layout, list[Way]]
 """Canonical layout -> all the ways to write it that a place has."""
 Reach = Mapping[Layout, frozenset[Layout]]
 """Per layout those that it leads to."""
+Stays = Callable[[int, Placement], bool]
+"""Whether what a tensor does on a mesh axis cannot be changed."""
+
+
+def always(axis: int, label: Placement) -> bool:
+    """Where nothing is sent every S and P stays."""
+    return True
 
 
 class Layouts:
@@ -128,7 +135,7 @@ class Layouts:
         ways = [_both(way) for way in self.ways(tensor, place).get(layout, [])]
         return ways[0] if len(ways) == 1 else f"(or {' '.join(ways)})" if ways else FALSE
 
-    def lead(self, tensor: str, source: Place, target: Place, reach: Reach) -> None:
+    def lead(self, tensor: str, source: Place, target: Place, reach: Reach, stays: Stays = always) -> None:
         """Demand of a target that it lies in a layout that its source leads to.
 
         Parameters
@@ -138,10 +145,12 @@ class Layouts:
             Their Booleans per mesh axis must be there already.
         reach : mapping
             Per layout those it leads to; source layouts that lead to the same share a clause. To and from an illegal
-            layout leads what keeps every S and P where it is.
+            layout leads what keeps every S and P where it is that stays.
+        stays : callable, optional
+            Whether nothing that may run takes an S or P off a mesh axis.
         """
         clauses = self.clauses
-        self._keep(tensor, source, target)
+        self._keep(tensor, source, target, stays)
         off = [_both(clash) for clash in self.illegal(tensor, target)]
         targets = self.ways(tensor, target)
         groups: dict[tuple[Layout, ...], list[Way]] = {}
@@ -178,13 +187,13 @@ class Layouts:
                 if here != FALSE:
                     self.clauses.clause(negation(here), there)
 
-    def _keep(self, tensor: str, source: Place, target: Place) -> None:
+    def _keep(self, tensor: str, source: Place, target: Place, stays: Stays) -> None:
         known, problem = self.clauses.known, self.problem
         moving = [p for p in placements(problem.parts(tensor), problem.kinds) if not isinstance(p, Replicate)]
         for clash in (*self.illegal(tensor, source), *self.illegal(tensor, target)):
             for axis, label in product(range(len(problem.mesh.sizes)), moving):
                 here, there = known(*source, axis, label), known(*target, axis, label)
-                if here != FALSE:
+                if here != FALSE and stays(axis, label):
                     self.clauses.clause(*map(negation, clash), negation(here), there)
 
 

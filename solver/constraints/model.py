@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ops.placement import Partial, Placement, Replicate
 from solver.choice import Choice
+from solver.constraints.expression import add_expressions
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.op_rules import OpRules
 from solver.constraints.pins import add_pins
 from solver.constraints.reason import Reason
 from solver.constraints.repeats import add_repeats, repeated_places
-from solver.constraints.reshard import Communication
+from solver.constraints.reshard import Communication, confined
 from solver.constraints.ties import add_ties
 from solver.constraints.variables import Clauses
 from solver.problem import Problem
@@ -38,28 +39,30 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
     """
     clauses = Clauses()
     layouts, rules = Layouts(clauses, problem, explaining), OpRules(clauses, problem, explaining)
+    near = confined(problem)
     for tensor in problem.graph.tensors:
-        _add_held(layouts, tensor)
+        _add_held(layouts, tensor, near)
     for node in problem.graph.nodes:
-        rules.add(node, spoken_of(problem, node))
-    Communication(layouts).add()
+        rules.add(node, spoken_of(problem, node, near))
+    Communication(layouts, near).add()
     add_repeats(layouts)
     add_pins(layouts)
-    add_ties(layouts)
+    add_ties(layouts, near)
+    add_expressions(layouts)
     return clauses
 
 
-def _add_held(layouts: Layouts, tensor: str) -> None:
+def _add_held(layouts: Layouts, tensor: str, near: Collection[str]) -> None:
     """Add the storage of a source, or the held layout of a pinned result."""
     clauses, problem = layouts.clauses, layouts.problem
-    fact, place, pinned = problem.graph.tensors[tensor], ("held", tensor), tensor in problem.pins_on
+    fact, place, pinned = problem.graph.tensors[tensor], ("held", tensor), tensor in problem.spoken_of
     if fact.producer is not None:
         if pinned:
             layouts.free(tensor, place)
-        if problem.communication != "any" and problem.delivered_as(tensor) is not None:
+        if tensor in near and problem.delivered_as(tensor) is not None:
             layouts.free(tensor, ("delivered", tensor), partial=layouts.explaining, legal=False)
         return
-    partial = pinned or (layouts.explaining and problem.communication != "any")
+    partial = pinned or (layouts.explaining and tensor in near)
     layouts.free(tensor, place, partial=partial)
     clauses.under(storage_reason(problem, tensor))
     layouts.only(tensor, place, lambda axis, label: may_be_stored(problem, tensor, label))
@@ -79,18 +82,18 @@ def may_be_stored(problem: Problem, tensor: str, placement: Placement) -> bool:
     return not isinstance(placement, Partial)
 
 
-def spoken_of(problem: Problem, node: str) -> list[tuple[Place, str]]:
-    """Return the uses and results of an op on which something hangs, and their tensors."""
+def spoken_of(problem: Problem, node: str, near: Collection[str]) -> list[tuple[Place, str]]:
+    """Return the uses and results of an op on which something hangs, and their tensors; `near` are those confined."""
     if node in problem.repeating:
         return repeated_places(problem, node)
-    everything = problem.communication != "any"
-    uses = [use for use in problem.graph.operand_uses(node) if everything or use.name in problem.pins_on]
+    every = problem.graph.operand_uses(node)
+    uses = [use for use in every if use.tensor in near or use.name in problem.spoken_of]
     places: list[tuple[Place, str]] = [(("needed", node, use.slot), use.tensor) for use in uses]
-    results = problem.graph.nodes[node].results if everything else ()
+    results = [tensor for tensor in problem.graph.nodes[node].results if tensor in near]
     return places + [
         (("made", tensor), tensor)
         for tensor in results
-        if problem.uses[tensor] or tensor in problem.pins_on or tensor in problem.graph.outputs
+        if problem.uses[tensor] or tensor in problem.spoken_of or tensor in problem.graph.outputs
     ]
 
 

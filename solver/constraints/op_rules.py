@@ -10,11 +10,13 @@ from math import prod
 from ops.bind import BoundRule, Row, composes, one_kind
 from ops.placement import Placement, Replicate
 from solver.constraints.layouts import Place
-from solver.constraints.reason import Reason
+from solver.constraints.reason import Reason, policy_reason
 from solver.constraints.reshard import communication_reason
 from solver.constraints.variables import Clauses, negation
+from solver.cost.kernel_steps import sends
 from solver.layout import placements
 from solver.problem import Problem
+from solver.problem_policy import forbidden
 
 Picked = tuple[tuple[int, int], ...]
 """One row on each of some mesh axes: (mesh axis, row)."""
@@ -37,6 +39,8 @@ class OpFacts:
         Pairs of rows that give a tensor two partial kinds.
     talking : tuple of Picked
         Rows, each alone, whose kernels communicate where no byte may leave a device; only where explaining.
+    silenced : tuple of (Reason, tuple of Picked)
+        Per policy the rows, each alone, whose kernels send what it forbids.
     """
 
     rule: str
@@ -46,6 +50,7 @@ class OpFacts:
     indivisible: tuple[tuple[str, str, tuple[Picked, ...]], ...]
     two_kinds: tuple[Picked, ...]
     talking: tuple[Picked, ...]
+    silenced: tuple[tuple[Reason, tuple[Picked, ...]], ...]
 
     def reason(self, op: str, node: str) -> Reason:
         """Return the fact that the rule of an op is."""
@@ -61,6 +66,7 @@ class OpFacts:
             yield Reason("kinds", node, f"no tensor of {op} {node!r} may carry two partial kinds"), self.two_kinds
         if self.talking:
             yield communication_reason(problem), self.talking
+        yield from self.silenced
 
 
 class OpRules:
@@ -141,6 +147,7 @@ class OpRules:
                 tuple(_indivisible(bound, rows, problem)),
                 tuple(_two_kinds(bound, rows, problem)),
                 tuple(((axis, k),) for axis in axes for k in rows if k not in quiet),
+                tuple(_silenced(bound, rows, problem)),
             )
         return self._known[id(bound)]
 
@@ -166,6 +173,19 @@ def _indivisible(
                 why += f" ({count} does not divide {size})"
             rows = product(*([(axis, k) for k in by_part[part]] for axis, part in clash))
             yield factor, why, tuple(rows)
+
+
+def _silenced(
+    bound: BoundRule, offered: Sequence[int], problem: Problem
+) -> Iterator[tuple[Reason, tuple[Picked, ...]]]:
+    """Yield policies with the rows whose kernels send what they forbid on a mesh axis."""
+    sending = {k: kind for k in offered if (kind := sends(bound, k))}
+    for one in problem.policy if sending else ():
+        silent = forbidden(problem.mesh, [one], None)
+        axes = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
+        rows = tuple(((axis, k),) for axis in axes for k, kind in sending.items() if (kind, axis) in silent)
+        if rows:
+            yield policy_reason(one), rows
 
 
 def _dim_of(problem: Problem, bound: BoundRule, node: str, factor: str) -> str:

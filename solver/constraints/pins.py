@@ -1,14 +1,14 @@
-"""A person's pins as clauses, each under its own reason."""
+"""A person's pins, and what policies want of layouts, as clauses, each under its own reason."""
 
 from __future__ import annotations
 
 from solver.constraints.layouts import Layouts, Place
-from solver.constraints.reason import Reason
+from solver.constraints.reason import Reason, policy_reason
 from solver.problem import Pin, Problem
 
 
 def add_pins(layouts: Layouts) -> None:
-    """Demand every pin; a pin on a mesh axis of size 1 is met already.
+    """Demand every pin and policy; a pin on a mesh axis of size 1 is met already.
 
     Parameters
     ----------
@@ -16,12 +16,16 @@ def add_pins(layouts: Layouts) -> None:
         The placements of held, and of needed where a use is pinned, must be written already.
     """
     clauses, problem = layouts.clauses, layouts.problem
-    for subject, pins in problem.pins_on.items():
-        wishes = [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1]
-        place = _place(layouts, subject) if wishes else ()
+    for subject in dict.fromkeys((*problem.pins_on, *problem.demands_on)):
+        wishes = [pin for pin in problem.pins_on.get(subject, ()) if problem.mesh.sizes[pin.axis] > 1]
+        demanded = problem.demands_on.get(subject, ())
+        place = _place(layouts, subject) if wishes or demanded else ()
         for pin in wishes:
             clauses.under(pin_reason(problem, pin))
             clauses.clause(clauses.known(*place, pin.axis, pin.placement))
+        for demand in demanded:
+            clauses.under(policy_reason(demand.policy))
+            clauses.clause(*(clauses.known(*place, demand.axis, placement) for placement in demand.placements))
 
 
 def pin_reason(problem: Problem, pin: Pin) -> Reason:

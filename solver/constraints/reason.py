@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHOSEN = frozenset({"pin", "communication", "tie"})
+CHOSEN = frozenset({"pin", "communication", "tie", "policy", "expression"})
 """The kinds of reason that are a person's own choice; the others are the graph's."""
 
 
@@ -15,7 +15,8 @@ class Reason:
     Parameters
     ----------
     kind : str
-        ``pin``, ``communication``, ``tie``, ``rule``, ``divisibility``, ``kinds`` or ``storage``.
+        ``pin``, ``communication``, ``tie``, ``policy``, ``expression``, ``rule``, ``divisibility``, ``kinds``,
+        ``storage`` or ``repeat``.
     subject : str
         The tensor, use or op that it speaks of.
     text : str
@@ -33,3 +34,8 @@ class Reason:
     def chosen(self) -> bool:
         """Whether a person chose it."""
         return self.kind in CHOSEN
+
+
+def policy_reason(policy: object) -> Reason:
+    """Return the reason that all demands of one policy stand under."""
+    return Reason("policy", "", f"you asked for {policy}", str(policy))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from solver.constraints.layouts import Layouts, Place
-from solver.constraints.reason import Reason
+from solver.constraints.reason import Reason, policy_reason
 from solver.problem import Problem
+from solver.problem_policy import alike
 
 
 def add_repeats(layouts: Layouts) -> None:
@@ -16,8 +17,9 @@ def add_repeats(layouts: Layouts) -> None:
         The placements of needed and made of both must be written already.
     """
     problem = layouts.problem
-    for node, of in problem.graph.repeats.items():
-        layouts.clauses.under(repeat_reason(node, of))
+    equal = {node: one for one in problem.policy for node in alike(problem.setting, [one])}
+    for node, of in problem.repeats.items():
+        layouts.clauses.under(policy_reason(equal[node]) if node in equal else repeat_reason(node, of))
         pairs = zip(repeated_places(problem, of), repeated_places(problem, node), strict=True)
         for (place, _), (other, tensor) in pairs:
             layouts.same(tensor, place, other)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 
-from solver.choice import table
-from solver.constraints.layouts import Layouts, Place, Reach
-from solver.constraints.reason import Reason
+from ops.placement import Partial, Placement
+from solver.choice import table, table_with
+from solver.constraints.layouts import Layouts, Place, Reach, Stays, always
+from solver.constraints.policy_kinds import Policy
+from solver.constraints.reason import Reason, policy_reason
 from solver.cost.reshard import INF, ReshardTable
+from solver.cost.tariff import Tariff
 from solver.problem import Problem
+from solver.problem_policy import forbidden
 
+_FEW = 2
+"""So many policies may be to blame together, or all of them."""
 _TEXT = {
     "none": 'communication="none" lets no byte leave a device',
     "frozen": 'communication="frozen" keeps every tensor in one layout for its producer and all its uses',
@@ -26,7 +34,7 @@ def source_of(problem: Problem, tensor: str) -> Place:
 def targets_of(problem: Problem, tensor: str) -> list[Place]:
     """Return the places that a tensor has to reach from there."""
     needed: list[Place] = [("needed", use.op, use.slot) for use in problem.uses[tensor]]
-    if tensor in problem.pins_on and problem.graph.tensors[tensor].producer is not None:
+    if tensor in problem.spoken_of and problem.graph.tensors[tensor].producer is not None:
         needed.append(("held", tensor))
     tied = problem.delivered_as(tensor) is not None
     return [*needed, ("delivered", tensor)] if tied or tensor in problem.graph.outputs else needed
@@ -43,53 +51,97 @@ def communication_reason(problem: Problem) -> Reason:
     return Reason("communication", "", _TEXT[wish], f'communication="{wish}"')
 
 
+def confined(problem: Problem) -> frozenset[str]:
+    """Return the tensors that may not be brought from every layout to every other.
+
+    Where any communication is allowed, these are the ones that policies cut off from some layout.
+    """
+    if problem.communication != "any":
+        return frozenset(problem.graph.tensors)
+    limited = (tensor for tensor in problem.graph.tensors if problem.tariff(tensor).forbidden)
+    return frozenset(tensor for tensor in limited if not (table(problem, tensor).time < INF).all())
+
+
+def _staying(tariff: Tariff) -> Stays:
+    """Tell what no collective takes off a mesh axis: a sum, and a cut."""
+
+    def stays(axis: int, label: Placement) -> bool:
+        kinds = ("all_reduce", "reduce_scatter") if isinstance(label, Partial) else ("all_gather", "all_to_all")
+        return not any(tariff.allows(kind, (axis,)) for kind in (*kinds, "permute"))
+
+    return stays
+
+
 class Communication:
-    """Writes what ``communication="none"`` or ``"frozen"`` demands of every tensor; ``"any"`` demands nothing.
+    """Writes what restricts communication demands of every tensor that it confines.
 
     Parameters
     ----------
     layouts : Layouts
-        The placements of made, held, needed and delivered must be written already.
+        The placements of made, held, needed and delivered of these tensors must be written already.
+    tensors : collection of str
+        Those of `confined`.
     """
 
-    def __init__(self, layouts: Layouts) -> None:
+    def __init__(self, layouts: Layouts, tensors: Collection[str]) -> None:
         self.layouts, self.clauses, self.problem = layouts, layouts.clauses, layouts.problem
+        self.tensors = [tensor for tensor in self.problem.graph.tensors if tensor in tensors]
         self._reached: dict[int, tuple[ReshardTable, Reach]] = {}
 
     def add(self) -> None:
-        """Write it, all under one reason; what outputs may leave as is a reason each."""
-        problem, wish = self.problem, self.problem.communication
-        if wish == "any":
-            return
-        leaving = [tensor for tensor in problem.graph.outputs if problem.delivered_as(tensor) is None]
+        """Write it under the wish, or under the policies that confine a tensor; how outputs leave is a reason each."""
+        problem = self.problem
+        outputs = [tensor for tensor in self.tensors if tensor in problem.graph.outputs]
+        leaving = [tensor for tensor in outputs if problem.delivered_as(tensor) is None]
         for tensor in leaving:
             self.layouts.free(tensor, ("delivered", tensor), legal=False)
-        self.clauses.under(communication_reason(problem))
-        for tensor in problem.graph.tensors:
-            source = source_of(problem, tensor)
+        for tensor in self.tensors:
+            if problem.communication == "any":
+                for together in self._confining(tensor):
+                    tariff = Tariff(forbidden(problem.mesh, together, tensor))
+                    self.clauses.under(*map(policy_reason, together))
+                    self._lead(tensor, self._reach(table_with(problem, tensor, tariff)), _staying(tariff))
+                continue
+            self.clauses.under(communication_reason(problem))
+            if problem.communication == "none":
+                self._lead(tensor, self._reach(table(problem, tensor)), always)
+                continue
             for target in targets_of(problem, tensor):
-                if wish == "frozen":
-                    self.layouts.same(tensor, source, target)
-                else:
-                    self.layouts.lead(tensor, source, target, self._local_reach(tensor))
+                self.layouts.same(tensor, source_of(problem, tensor), target)
         for tensor in leaving:
             self.clauses.under(delivery_reason(problem, tensor))
             place: Place = ("delivered", tensor)
             self.layouts.only(tensor, place, partial(problem.may_deliver, tensor))
 
-    def _local_reach(self, tensor: str) -> Reach:
-        """Return per layout of a tensor those that moves which send nothing lead to.
+    def _lead(self, tensor: str, reach: Reach, stays: Stays) -> None:
+        """Demand that what is needed can be reached from what was made by moves that may run.
 
         A copy changes nothing here: what is reachable through it is reachable from what was made.
         """
-        prices = table(self.problem, tensor)
+        source = source_of(self.problem, tensor)
+        for target in targets_of(self.problem, tensor):
+            self.layouts.lead(tensor, source, target, reach, stays)
+
+    def _confining(self, tensor: str) -> Iterator[tuple[Policy, ...]]:
+        """Yield the policies that confine a tensor together; where explaining, any few of them, too.
+
+        What two policies leave is less than what each leaves: a way may lead round the one and not round both.
+        """
+        mesh = self.problem.mesh
+        every = tuple(one for one in self.problem.policy if forbidden(mesh, [one], tensor))
+        if self.layouts.explaining:
+            few = range(1, min(_FEW, len(every) - 1) + 1)
+            yield from (some for count in few for some in combinations(every, count))
+        yield every
+
+    def _reach(self, prices: ReshardTable) -> Reach:
         if id(prices) not in self._reached:
             self._reached[id(prices)] = prices, local_reach(prices)
         return self._reached[id(prices)][1]
 
 
 def local_reach(prices: ReshardTable) -> Reach:
-    """Return per layout those that moves which send nothing lead to, given the prices of such moves."""
+    """Return per layout those that moves which may run lead to, given the prices of such moves."""
     near = prices.time < INF
     return {
         layout: frozenset(prices.layouts[n] for n in np.flatnonzero(near[i])) for i, layout in enumerate(prices.layouts)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason
 from solver.problem import Problem
 
 
-def add_ties(layouts: Layouts) -> None:
+def add_ties(layouts: Layouts, near: Collection[str]) -> None:
     """Demand that a tied source is stored as its leader is, and that a tied output is delivered so.
 
-    Where any communication is allowed a delivery has no Booleans: everything leads to it.
+    Where everything leads to a delivery it has no Booleans.
 
     Parameters
     ----------
     layouts : Layouts
-        The placements of held, and of delivered where communication is restricted, must be written already.
+        The placements of held, and of delivered where a tensor is confined, must be written already.
+    near : collection of str
+        The tensors that are confined (`solver.constraints.reshard.confined`).
     """
     clauses, problem = layouts.clauses, layouts.problem
     for follower, leader in problem.ties.items():
         source = problem.graph.tensors[follower].producer is None
-        if not source and problem.communication == "any":
+        if not source and follower not in near:
             continue
         place: Place = ("held", follower) if source else ("delivered", follower)
         clauses.under(tie_reason(problem, follower))

@@ -42,7 +42,7 @@ class Clauses:
         self._symbols: dict[Hashable, Literal] = {}
         self._facts: dict[Literal, Any] = {}
         self._lines: list[str] = []
-        self._guard: str | None = None
+        self._guards: tuple[Literal, ...] = ()
 
     def symbol(self, *fact: Hashable) -> Literal:
         """Return the Boolean that stands for a fact; it is declared at first use."""
@@ -58,21 +58,22 @@ class Clauses:
         """Return the Boolean of a fact, or false where nothing can make it true."""
         return self._symbols.get(fact, FALSE)
 
-    def under(self, reason: Reason) -> None:
-        """Put the clauses that follow under a reason; what is said twice is one reason."""
-        if reason not in self._numbers:
-            self._numbers[reason] = len(self.reasons)
-            self.reasons.append(reason)
-            self._lines.append(f"(declare-const r{self._numbers[reason]} Bool)")
-        self._guard = negation(f"r{self._numbers[reason]}")
+    def under(self, *reasons: Reason) -> None:
+        """Put the clauses that follow under reasons, all together; what is said twice is one reason."""
+        for reason in reasons:
+            if reason not in self._numbers:
+                self._numbers[reason] = len(self.reasons)
+                self.reasons.append(reason)
+                self._lines.append(f"(declare-const r{self._numbers[reason]} Bool)")
+        self._guards = tuple(negation(f"r{self._numbers[reason]}") for reason in reasons)
 
     def always(self) -> None:
         """Put the clauses that follow under no reason: they define, they do not demand."""
-        self._guard = None
+        self._guards = ()
 
     def clause(self, *literals: Literal) -> None:
         """Demand that one of some literals holds."""
-        options = literals if self._guard is None else (self._guard, *literals)
+        options = (*self._guards, *literals)
         self._lines.append(
             f"(assert (or {' '.join(options)}))" if len(options) > 1 else f"(assert {options[0] if options else FALSE})"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from ops.registry import rule_for
 from ops.run import Cut, Device
 from solver.cost.collectives import all_reduce, latency_time, slowest, transfer_time
 from solver.cost.compute import computed_in, result_dtypes
+from solver.cost.tariff import PLAIN, Tariff
 from solver.graph import Node
 from solver.graph_values import ITEMSIZE
 from solver.mesh import Mesh
@@ -52,8 +53,17 @@ class KernelStep:
     time: int
 
 
+def sends(bound: BoundRule, row: int) -> str | None:
+    """Return the kind of collective by which a kernel works on a row; None where it sends nothing."""
+    cut = bound.rows[row].cut
+    factor = None if cut is None else bound.factors[cut[0]]
+    if factor is None or factor.kind not in COMMUNICATING:
+        return None
+    return "all_reduce" if factor.kind == "synced" else str(factor.capability)
+
+
 def kernel_steps(
-    node: Node, bound: BoundRule, cuts: Cuts, dtypes: Mapping[str, str], mesh: Mesh
+    node: Node, bound: BoundRule, cuts: Cuts, dtypes: Mapping[str, str], mesh: Mesh, tariff: Tariff = PLAIN
 ) -> tuple[KernelStep, ...]:
     """Return what the kernel of an op sends under one row per mesh axis, in order.
 
@@ -67,6 +77,8 @@ def kernel_steps(
     dtypes : mapping
         Operand slot (``x``, ``xs.0``) -> dtype.
     mesh : Mesh
+    tariff : Tariff, optional
+        How the time counts.
     """
     named: dict[str, list[int]] = {}
     for axis, cut in enumerate(cuts):
@@ -81,11 +93,16 @@ def kernel_steps(
     after = _exchanged([one for one in planned if one.adds], node, bound, device, dtypes, mesh, named)
     synced = sorted(axis for factor, axes in named.items() if bound.factors[factor].kind == "synced" for axis in axes)
     reduced = _reduced(op, node, device, synced, ITEMSIZE[computed_in(node, bound, dtypes)], mesh)
-    return (*before, *reduced, *after)
+    return tuple(replace(one, time=tariff.counted(one.kind, one.time)) for one in (*before, *reduced, *after))
 
 
 def kernel_times(
-    node: Node, bound: BoundRule, choices: NDArray[np.int64], dtypes: Mapping[str, str], mesh: Mesh
+    node: Node,
+    bound: BoundRule,
+    choices: NDArray[np.int64],
+    dtypes: Mapping[str, str],
+    mesh: Mesh,
+    tariff: Tariff = PLAIN,
 ) -> NDArray[np.int64]:
     """Return the time of what a kernel sends for many joint rows at once.
 
@@ -97,6 +114,8 @@ def kernel_times(
         Indices into ``bound.rows``.
     dtypes : mapping
     mesh : Mesh
+    tariff : Tariff, optional
+        How the time counts.
 
     Returns
     -------
@@ -108,7 +127,7 @@ def kernel_times(
     of_row = np.array([cuts.index(row.cut) for row in bound.rows], np.int64)
     distinct, where = np.unique(of_row[choices], axis=0, return_inverse=True)
     times = [
-        sum(step.time for step in kernel_steps(node, bound, tuple(cuts[i] for i in each), dtypes, mesh))
+        sum(step.time for step in kernel_steps(node, bound, tuple(cuts[i] for i in each), dtypes, mesh, tariff))
         for each in distinct.tolist()
     ]
     return np.array(times, np.int64)[where.reshape(-1)]

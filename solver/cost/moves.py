@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ops.placement import Layout, Partial, Parts, Placement, Shard
 from solver.cost.collectives import COLLECTIVES, KINDS, LOCAL, Price, slowest, transfer_time
 from solver.cost.hardware import Link
+from solver.cost.tariff import PLAIN, Tariff
 from solver.deadline import keep_time
 from solver.layout import Label, canonical, cut_steps, placements, raw_layouts
 
@@ -52,6 +53,8 @@ class MoveClass:
         Whether moves that send anything are left out.
     bucket : int or None
         The bytes of a bucket, where collectives are coalesced.
+    tariff : Tariff
+        What may run, and how its time counts.
     """
 
     itemsize: int
@@ -62,6 +65,7 @@ class MoveClass:
     kinds: tuple[str, ...]
     local_only: bool
     bucket: int | None
+    tariff: Tariff = PLAIN
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,17 @@ def all_moves(tensor: MoveClass) -> Moves:
         made += [maker.swaps(a, b) for b in range(len(tensor.sizes)) for a in range(b) if tensor.sizes[a] > 1]
         made += [maker.reorders(dim) for dim, split in enumerate(tensor.parts) if len(split) > 1]
     empty = np.zeros((6, 0), dtype=np.int64)
-    moves = Moves(*np.concatenate([empty, *made], axis=1))
+    moves = _permitted(Moves(*np.concatenate([empty, *made], axis=1)), tensor.tariff)
     return _best(moves, maker.geometry.class_of)
+
+
+def _permitted(moves: Moves, tariff: Tariff) -> Moves:
+    """Leave out what may not run, before the best of several moves is chosen."""
+    if not tariff.forbidden:
+        return moves
+    pairs, where = np.unique(np.stack([moves.kind, moves.axes]), axis=1, return_inverse=True)
+    allowed = [tariff.allows(KINDS[kind], axes_of(bits)) for kind, bits in pairs.T.tolist()]
+    return moves.take(np.flatnonzero(np.array(allowed, dtype=bool)[where.reshape(-1)]))
 
 
 def _best(moves: Moves, class_of: Ints) -> Moves:
@@ -262,11 +275,13 @@ class _Maker:
 
     def _price(self, kind: str, link: Link, n: int, elements: int, larger: int, copies: int) -> Price:
         itemsize, bandwidth = self.tensor.itemsize, self.tensor.memory_bandwidth
+        counted = self.tensor.tariff.counted
         if kind in LOCAL:
-            return Price(0, transfer_time(larger * itemsize, bandwidth) if kind in ("zero_fill", "scale") else 0)
+            written = kind in ("zero_fill", "scale")
+            return Price(0, counted(kind, transfer_time(larger * itemsize, bandwidth) if written else 0))
         sent, time = COLLECTIVES[kind](link, n, elements, itemsize, self.tensor.bucket)
         copied = copies and kind not in ("all_reduce", "permute")
-        return Price(sent, time + (transfer_time(larger * itemsize, bandwidth) if copied else 0))
+        return Price(sent, counted(kind, time + (transfer_time(larger * itemsize, bandwidth) if copied else 0)))
 
     def swaps(self, a: int, b: int) -> Ints:
         """Exchange the placements of two mesh axes of equal size: each device sends its block to another device."""

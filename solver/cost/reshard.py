@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ops.placement import PARTIAL_KINDS, Layout, Parts, Shard, layout_text
 from solver.cost.collectives import KINDS, LOCAL
 from solver.cost.moves import MoveClass, all_moves, axes_of, geometry
+from solver.cost.tariff import PLAIN, Tariff
 from solver.deadline import keep_time
 from solver.layout import canonical, check_parts, groups, placements, why_illegal
 from solver.mesh import Mesh
@@ -230,7 +231,8 @@ class ReshardTable:
         ranks = self._ranks[goal]
         if ranks[node] is None:
             told = f"from {layout_text(source)} to {layout_text(target)}"
-            raise ReshardError(f"no moves that send nothing lead {told}: allow communication, or keep the layout")
+            moving = "send nothing" if self.tensor.local_only else "may run"
+            raise ReshardError(f"no moves that {moving} lead {told}: allow communication, or keep the layout")
         path: list[Move] = []
         while node != goal:
             edges = (edge for edge in self._leaving[node] if _onward(edge[2], ranks[edge[1]]) == ranks[node])
@@ -304,6 +306,7 @@ def reshard_table(
     kinds: Sequence[str],
     local_only: bool = False,
     bucket: int | None = None,
+    tariff: Tariff = PLAIN,
 ) -> ReshardTable:
     """Give the table of reshards of a tensor; tensors of one class share it.
 
@@ -323,6 +326,8 @@ def reshard_table(
         Whether only moves that send nothing are allowed.
     bucket : int, optional
         Bytes of a bucket: collectives of many tensors are coalesced and share their latency by bytes.
+    tariff : Tariff, optional
+        Which collectives may run, and how their time counts.
 
     Returns
     -------
@@ -355,6 +360,7 @@ def reshard_table(
         kinds=tuple(kind for kind in PARTIAL_KINDS if kind in kinds),
         local_only=bool(local_only),
         bucket=bucket,
+        tariff=tariff,
     )
     return _CACHE.table(tensor)
 

@@ -17,7 +17,14 @@ from solver.constraints.op_rules import OpRules, Picked
 from solver.constraints.pins import pin_reason
 from solver.constraints.reason import Reason
 from solver.constraints.repeats import repeat_reason, repeated_places
-from solver.constraints.reshard import communication_reason, delivery_reason, local_reach, source_of, targets_of
+from solver.constraints.reshard import (
+    communication_reason,
+    confined,
+    delivery_reason,
+    local_reach,
+    source_of,
+    targets_of,
+)
 from solver.constraints.ties import tie_reason
 from solver.constraints.variables import Clauses
 from solver.explain.universe import Relation, Universe, Ways, equal, leading
@@ -152,6 +159,7 @@ class Facts:
         self._universes: dict[Parts, Universe] = {}
         self._relations: dict[object, tuple[Relation, Relation]] = {}
         self._tables: dict[object, OpTable] = {}
+        self._near = confined(problem)
         self._add_storage()
         for node in problem.graph.nodes:
             self._add_rows(node)
@@ -220,7 +228,7 @@ class Facts:
 
     def _add_rows(self, node: str) -> None:
         problem = self.problem
-        places = spoken_of(problem, node)
+        places = spoken_of(problem, node, self._near)
         if not places:
             return
         bound = problem.bound[node]

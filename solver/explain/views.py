@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 
+from solver.constraints.policy_kinds import Untie
 from solver.constraints.reason import Reason
 from solver.explain.facts import WRITTEN, Facts, TooLargeError
 from solver.explain.propagate import Propagator, Settled, Trail
@@ -66,7 +67,10 @@ def views(problem: Problem, most: int | None = None) -> Iterator[View]:
     """Yield a problem on each mesh axis that something is asked of, then on more of them together, at most so many.
 
     The last one has them all, unless too much would have to be looked at. Where nothing is asked of any it has one.
+    There is none where a person asked for more than what is propagated: pins, communication and ties.
     """
+    if problem.expressions or any(not isinstance(one, Untie) for one in problem.policy):
+        return
     large = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
     asked = [axis for axis in large if any(pin.axis == axis for pin in problem.pins)] or large[:1] or [0]
     for count in range(1, min(len(asked), most or len(asked)) + 1):

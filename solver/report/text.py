@@ -68,12 +68,13 @@ def headline(plan: Plan) -> str:
 def totals(plan: Plan) -> str:
     """Return time, bound, bytes and memory, a line each."""
     found = plan.evaluation
-    compute = sum(found.compute(node) for node in plan.problem.graph.nodes)
     sent = sorted(found.sent_by_kind.items(), key=lambda one: -one[1])
     kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent)
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
-    spent = f"{duration(compute)} compute + {duration(found.total - compute)}"
+    spent = f"{duration(found.computing)} compute + {duration(found.communication)}"
     bound = f"bound {duration(plan.bound_ps)}, gap {plan.gap or 0:.2%}, proof: {plan.proof}"
+    if plan.problem.objective == "communication":
+        bound = f"communication first: {bound}; then compute: bound {duration(plan.compute_bound_ps)}"
     if plan.solver_bound_ps > plan.bound_ps:
         bound += f" (Z3 adds: nothing below {duration(plan.solver_bound_ps)})"
     return "\n".join(

@@ -199,8 +199,8 @@ class _Builder:
             if delivery is not None and not self._has_variable(tensor):
                 cost = np.minimum(INF, cost + delivery[joint.results[slot][kept]])
         self._add(Variable(name, "op", self._share("cost", cost)))
-        if name in problem.graph.repeats:
-            self._add_repeat(name, problem.graph.repeats[name])
+        if name in problem.repeats:
+            self._add_repeat(name, problem.repeats[name])
         for use in uses:
             self._add_use(use)
         for slot, tensor in enumerate(node.results):
@@ -268,11 +268,11 @@ class _Builder:
         self.variables.append(variable)
 
     def _has_variable(self, tensor: str) -> bool:
-        return self._reads(tensor) > 1 or tensor in self.problem.pins_on
+        return self._reads(tensor) > 1 or tensor in self.problem.spoken_of
 
     def _is_relayed(self, tensor: str) -> bool:
         made = self.problem.graph.tensors[tensor].producer is not None
-        return made and self._reads(tensor) == 2 and tensor not in self.problem.pins_on
+        return made and self._reads(tensor) == 2 and tensor not in self.problem.spoken_of
 
     def _reads(self, tensor: str) -> int:
         return len(self.problem.uses[tensor]) + (tensor in self.problem.graph.outputs)

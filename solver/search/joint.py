@@ -85,7 +85,8 @@ class JointTable:
             for slot, tensor in enumerate(node.results)
         )
         asked = node, bound, choices, dtypes, problem.mesh
-        return JointRows(choices, operands, results, compute_times(*asked) + kernel_times(*asked))
+        time = compute_times(*asked) * problem.counted[1] + kernel_times(*asked, problem.tariff())
+        return JointRows(choices, operands, results, time)
 
     def _column(self, tensor: str, placed: list[Placement | None], choices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the layout of one tensor in each choice; equal combinations of placements are looked up once."""
@@ -131,8 +132,8 @@ def joint_choices(bound: BoundRule, problem: Problem) -> list[tuple[int, ...]]:
         return divides[key]
 
     prefixes: list[tuple[int, ...]] = [()]
-    for size in sizes:
-        rows = offered if size > 1 else (0,)
+    for axis in range(len(sizes)):
+        rows = problem.offered_on(bound, axis)
         longer = []
         for prefix in prefixes:
             keep_time()

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.choice import Choice, Evaluation
-from solver.constraints.check import Checker
+from solver.constraints.check import Checker, Verdict
 from solver.constraints.layouts import Layouts
 from solver.constraints.model import read_choice
 from solver.constraints.variables import Clauses, Literal, negation
+from solver.problem import Problem
 from solver.search.branch import Leaf, Result, Tree
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
@@ -27,6 +28,8 @@ MOST_PAIRS = 50_000
 """With more priced pairs than this Z3 is not asked whether there is anything better."""
 LARGEST = 2**59
 """With a message beyond this Z3 is not asked either: sums of a few of them must fit an int64."""
+FIRST = 1000
+"""Where the network does not know everything, a plan is looked for first within this part of the bound."""
 CONFIRMING = 1.0
 """Seconds that Z3 gets to confirm a plan whose bound is reached, however little time is left."""
 
@@ -57,7 +60,9 @@ class Decision:
     confirmed: bool
 
 
-def decide(built: Built, found: Result, checker: Checker, seconds: float, gap: float = 0.0) -> Decision:
+def decide(
+    built: Built, found: Result, checker: Checker, seconds: float, gap: float = 0.0, start: Choice | None = None
+) -> Decision:
     """Let Z3 look for anything cheaper where the bound is open, and confirm the best assignment.
 
     Parameters
@@ -71,6 +76,8 @@ def decide(built: Built, found: Result, checker: Checker, seconds: float, gap: f
         How long Z3 may think in all.
     gap : float, optional
         The fraction of the cost by which the bound may stay below it.
+    start : Choice, optional
+        A model of the whole graph to begin with, where the assignment is none: the network does not know everything.
 
     Returns
     -------
@@ -83,23 +90,52 @@ def decide(built: Built, found: Result, checker: Checker, seconds: float, gap: f
         Where the assignment is no model of the whole graph.
     """
     deadline = time.monotonic() + seconds
-    assert found.assignment is not None
-    best = _Best(built, found.assignment)
+    if start is None:
+        assert found.assignment is not None
+        best = _Best(built, built.choice(found.assignment))
+    else:
+        best = _Best(built, start)
     bound, confirmed = 0, False
     with contextlib.suppress(KeyboardInterrupt):
         if best.cost - found.bound > gap * best.cost:
-            bound = _look_for_better(built, found.tree, best, checker, deadline)
+            first = None if start is None else max(1, found.bound // FIRST)
+            bound = _look_for_better(built, found.tree, best, checker, deadline, first)
     with contextlib.suppress(KeyboardInterrupt):
         left = deadline - time.monotonic()
         if left > 0 or best.cost <= max(found.bound, bound):
-            confirmed = _confirm(built, best.assignment, checker, max(CONFIRMING, left))
-    return Decision(built.choice(best.assignment), best.cost, bound, confirmed)
+            confirmed = _confirm(built.problem, best.choice, checker, max(CONFIRMING, left))
+    return Decision(best.choice, best.cost, bound, confirmed)
 
 
-def _confirm(built: Built, assignment: tuple[int, ...], checker: Checker, seconds: float) -> bool:
-    """Fix every row and every layout in the whole-graph model, and ask whether it still holds."""
-    problem, clauses = built.problem, checker.clauses
-    plan = Evaluation(problem, built.choice(assignment))
+def _confirm(problem: Problem, choice: Choice, checker: Checker, seconds: float) -> bool:
+    """Ask whether a choice is a model of the whole graph; where it is not that is a bug."""
+    verdict = is_model(problem, choice, checker, seconds)
+    if verdict.status == "unsat":
+        raise ContradictionError("the best plan found is no model of the whole graph")
+    if verdict.status == "unknown":
+        return False
+    modelled = read_choice(checker.clauses, problem, verdict.true)
+    if dict(modelled.rows) != dict(choice.rows) or dict(modelled.stored) != dict(choice.stored):
+        raise ContradictionError("Z3's model of the best plan differs from it")
+    return True
+
+
+def is_model(problem: Problem, choice: Choice, checker: Checker, seconds: float) -> Verdict:
+    """Fix every row and every layout in the whole-graph model, and ask whether it still holds.
+
+    Parameters
+    ----------
+    problem : Problem
+    choice : Choice
+    checker : Checker
+        Holds the whole-graph model.
+    seconds : float
+
+    Returns
+    -------
+    Verdict
+    """
+    clauses, plan = checker.clauses, Evaluation(problem, choice)
     layouts = Layouts(clauses, problem)
     with checker.scope() as fixed:
         for node, rows in plan.choice.rows.items():
@@ -108,41 +144,36 @@ def _confirm(built: Built, assignment: tuple[int, ...], checker: Checker, second
         for tensor, fact in problem.graph.tensors.items():
             if fact.producer is None:
                 fixed.clause(layouts.at(tensor, ("held", tensor), plan.made(tensor)))
-            elif tensor in problem.pins_on:
+            elif tensor in problem.spoken_of:
                 fixed.clause(layouts.at(tensor, ("held", tensor), plan.held(tensor)))
         checker.add(fixed)
-        verdict = checker.check(seconds=seconds)
-    if verdict.status == "unsat":
-        raise ContradictionError("the best plan found is no model of the whole graph")
-    if verdict.status == "unknown":
-        return False
-    modelled = read_choice(clauses, problem, verdict.true)
-    if dict(modelled.rows) != dict(plan.choice.rows) or dict(modelled.stored) != dict(plan.choice.stored):
-        raise ContradictionError("Z3's model of the best plan differs from it")
-    return True
+        return checker.check(seconds=seconds)
 
 
 class _Best:
-    """The best assignment so far, priced as a plan."""
+    """The best plan so far, and its price."""
 
-    def __init__(self, built: Built, assignment: tuple[int, ...]) -> None:
-        self.built, self.assignment = built, assignment
-        self.cost = Evaluation(built.problem, built.choice(assignment)).total
+    def __init__(self, built: Built, choice: Choice) -> None:
+        self.built, self.choice = built, choice
+        self.cost = Evaluation(built.problem, choice).total
 
     def offer(self, assignment: tuple[int, ...]) -> bool:
         """Take a cheaper assignment."""
-        cost = Evaluation(self.built.problem, self.built.choice(assignment)).total
+        choice = self.built.choice(assignment)
+        cost = Evaluation(self.built.problem, choice).total
         if cost >= self.cost:
             return False
-        self.assignment, self.cost = assignment, cost
+        self.choice, self.cost = choice, cost
         return True
 
 
-def _look_for_better(built: Built, tree: Tree, best: _Best, checker: Checker, deadline: float) -> int:
+def _look_for_better(
+    built: Built, tree: Tree, best: _Best, checker: Checker, deadline: float, first: int | None
+) -> int:
     """Ask leaf by leaf for a cheaper plan; return the bound that Z3's answers prove."""
     proved = INF
     for leaf, domains in _leaves(built, tree):
-        proved = min(proved, _ask(built, leaf, domains, best, checker, deadline))
+        proved = min(proved, _ask(built, leaf, domains, best, checker, deadline, first))
     return min(proved, best.cost)
 
 
@@ -164,21 +195,31 @@ def _leaves(built: Built, tree: Tree) -> Iterator[tuple[Leaf, Domains]]:
             )
 
 
-def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Checker, deadline: float) -> int:
-    """Ask for anything cheaper than the best on one leaf, again after each answer; return what is proved there."""
+def _ask(
+    built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Checker, deadline: float, first: int | None
+) -> int:
+    """Ask for anything cheaper than the best on one leaf, again after each answer; return what is proved there.
+
+    With `first` picoseconds beyond the bound to begin with, and four times as many after each no: far from the bound
+    there is too much to say.
+    """
     assert leaf.messages is not None
     if any(np.abs(vector).max(initial=0) > LARGEST for pair in leaf.messages for vector in pair):
         return -(-leaf.units >> SCALE_BITS)
     rest = reduced(built.network, leaf.messages, domains)
     proved = -(-rest.units >> SCALE_BITS)
-    precision = 0
+    precision, step = 0, INF if first is None else first << SCALE_BITS
     while time.monotonic() < deadline:
-        spend = ((best.cost - 1) << SCALE_BITS) - rest.units
-        if spend < 0:
+        most = ((best.cost - 1) << SCALE_BITS) - rest.units
+        if most < 0:
             return best.cost
+        spend = min(most, step)
         kept = rest.prune(spend)
         if not all(mask.any() for mask in kept):
-            return best.cost
+            proved, step = _beyond(rest, spend), 4 * step
+            if spend == most:
+                return best.cost
+            continue
         with checker.scope() as clauses:
             values = _Values(built, checker.clauses, clauses, kept)
             if not values.limit(rest, spend, WEIGHTS[precision]):
@@ -186,7 +227,10 @@ def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Check
             checker.add(clauses)
             verdict = checker.check(seconds=max(0.001, deadline - time.monotonic()))
         if verdict.status == "unsat":
-            return best.cost
+            proved, step = _beyond(rest, spend), 4 * step
+            if spend == most:
+                return best.cost
+            continue
         if verdict.status == "unknown":
             return proved
         if not best.offer(values.read(verdict.true)):
@@ -194,6 +238,11 @@ def _ask(built: Built, leaf: Leaf, domains: Domains, best: _Best, checker: Check
             if precision == len(WEIGHTS):
                 return proved
     return proved
+
+
+def _beyond(rest: Reduced, spend: int) -> int:
+    """Return the picoseconds that a plan costs at least which needs to spend more than that beyond the bound."""
+    return ((rest.units + spend) >> SCALE_BITS) + 1
 
 
 class _Values:
@@ -219,7 +268,7 @@ class _Values:
         if variable.kind == "op":
             for axis, row in enumerate(built.joint[name].rows[built.kept[name][value]]):
                 yield self.model.known("row", name, axis, int(row))
-        elif problem.graph.tensors[name].producer is None or name in problem.pins_on:
+        elif problem.graph.tensors[name].producer is None or name in problem.spoken_of:
             pairs = built.pairs[name]
             chosen = pairs.made if problem.graph.tensors[name].producer is None else pairs.held
             yield self._layouts.at(name, ("held", name), problem.layouts(name)[chosen[value]])

@@ -1,0 +1,55 @@
+"""A person's overlap and own expressions, read against a graph and a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from solver.cost.tariff import SENDING
+from solver.formula import Expression
+from solver.graph import Graph
+from solver.mesh import Mesh
+from solver.problem_pins import ProblemError
+
+
+def read_expressions(graph: Graph, mesh: Mesh, expressions: Sequence[Expression]) -> tuple[Expression, ...]:
+    """Check that expressions name what the graph and the mesh have.
+
+    Raises
+    ------
+    ProblemError
+        Where an atom names no tensor, dim or mesh axis.
+    """
+    for one in expressions:
+        for atom in one.atoms:
+            tensor = graph.tensors.get(atom.tensor)
+            if tensor is None:
+                raise ProblemError(f"constraints: {atom} names no tensor of graph {graph.name!r}")
+            if atom.axis not in mesh.axes:
+                raise ProblemError(f"constraints: {atom} names no mesh axis: the mesh has {', '.join(mesh.axes)}")
+            if atom.dim is not None and atom.dim >= len(tensor.shape):
+                raise ProblemError(f"constraints: {atom}: {tensor} has no dim {atom.dim}; dims count from 0")
+    return tuple(expressions)
+
+
+def read_overlap(overlap: Any) -> tuple[tuple[str, Fraction], ...]:
+    """Read what fraction of the time of each kind of collective is hidden, as it is written: 0.3 is 3/10.
+
+    Raises
+    ------
+    ProblemError
+        For what is no mapping of kinds to numbers from 0 to 1.
+    """
+    if overlap is None:
+        return ()
+    if not isinstance(overlap, Mapping):
+        raise ProblemError(f"overlap={overlap!r} is no mapping: write {{'all_gather': 0.5}}")
+    found = {}
+    for kind, part in overlap.items():
+        if kind not in SENDING:
+            raise ProblemError(f"overlap names {kind!r}, no kind of collective: choose from {', '.join(SENDING)}")
+        if isinstance(part, bool) or not isinstance(part, int | float | Fraction) or not 0 <= part <= 1:
+            raise ProblemError(f"overlap of {kind}: {part!r} is no fraction of its time: give a number from 0 to 1")
+        found[kind] = Fraction(str(part))
+    return tuple(sorted((kind, part) for kind, part in found.items() if part))
