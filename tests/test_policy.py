@@ -88,14 +88,14 @@ def hold_against_reference(case: Case, asked: list[Policy], overlap: dict[str, f
     assert found.simulate(seed=1).ok
 
 
-@settings(EVERY, max_examples=150)
+@settings(EVERY, max_examples=60, phases=[Phase.generate])
 @given(data=st.data())
 def test_the_plan_under_policies_is_the_optimum_of_the_reference(data: Any) -> None:
     case = data.draw(random_graphs(max_ops=5, tied=data.draw(st.booleans())))
     hold_against_reference(case, data.draw(policies(case)), data.draw(overlaps()))
 
 
-@settings(EVERY, max_examples=40)
+@settings(EVERY, max_examples=20, phases=[Phase.generate])
 @given(data=st.data())
 def test_what_kernels_send_is_under_policies_too(data: Any) -> None:
     case = data.draw(random_graphs(max_ops=3, max_axes=2, kinds=COMMUNICATING))
