@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from solver import __version__
-from solver.cli_options import model_options, read_output, training_wishes
+from solver.cli_options import model_options, policy_wishes, read_output, training_wishes
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -195,6 +195,7 @@ def planned(
     from solver import Mesh, load, plan
     from solver.training import training_step
 
+    policy_wishes(wishes)
     mesh, training = Mesh(axes, hardware=hardware), training_wishes(wishes)
     with stage(f"reading {model.name}"):
         differentiated = training is not None and training["loss"] is None

@@ -73,6 +73,32 @@ def read_untie(context: click.Context, option: click.Parameter, texts: Sequence[
     return (untie(*texts),) if texts else ()
 
 
+def read_policies(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Read policies as they are called, any number of times."""
+    from solver.constraints.policy import policy_from_text
+
+    return tuple(map(policy_from_text, texts))
+
+
+def read_constraints(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Read a person's own expressions, any number of times."""
+    from solver.formula import read_formula
+
+    return tuple(map(read_formula, texts))
+
+
+def read_overlap(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, float]:
+    """Read ``all_gather=0.5``, once for each kind of collective."""
+    found: dict[str, float] = {}
+    for text in texts:
+        kind, _, part = text.partition("=")
+        try:
+            found[kind.strip()] = float(part)
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is not written as KIND=FRACTION, as in all_gather=0.5") from error
+    return found
+
+
 def read_capabilities(context: click.Context, option: click.Parameter, names: Sequence[str]) -> frozenset[str]:
     """Add what a person grants to what every runtime can do."""
     from solver.problem import DEFAULT_CAPABILITIES
@@ -158,8 +184,39 @@ MODEL_OPTIONS = (
         help="none: nothing is sent; frozen: every tensor keeps one layout.",
     ),
     click.option(
-        "--untie",
+        "--policy",
         "policy",
+        multiple=True,
+        callback=read_policies,
+        metavar="NAME(ARG,...)",
+        help="What may be sent or stays cut: 'no_communication(dp)', 'forbid(all_gather,*.weight,axis=tp)', "
+        "'batch_stays(dp)', 'zero(1,dp)', 'sequence_parallel(tp)', 'expert_parallel(ep)', 'equal_layers(h.*)'.",
+    ),
+    click.option(
+        "--constraint",
+        "constraints",
+        multiple=True,
+        callback=read_constraints,
+        metavar="FORMULA",
+        help="A formula that the plan fulfils: '(or (sharded w 0 tp) (not (partial y tp)))'.",
+    ),
+    click.option(
+        "--objective",
+        type=click.Choice(["time", "communication"]),
+        default="time",
+        show_default=True,
+        help="communication: least communication time, then least compute.",
+    ),
+    click.option(
+        "--overlap",
+        multiple=True,
+        callback=read_overlap,
+        metavar="KIND=FRACTION",
+        help="The fraction of a kind's time that is hidden behind compute: all_gather=0.5.",
+    ),
+    click.option(
+        "--untie",
+        "untied",
         multiple=True,
         callback=read_untie,
         metavar="NAME",
@@ -203,6 +260,11 @@ def training_wishes(wishes: dict[str, Any]) -> dict[str, Any] | None:
     given = {name: wishes.pop(name) for name in ("loss", "optimizer", "clip_norm")}
     asked = wishes.pop("training")
     return given if asked or any(value is not None for value in given.values()) else None
+
+
+def policy_wishes(wishes: dict[str, Any]) -> None:
+    """Put the ties that are let go beside the other policies."""
+    wishes["policy"] = (*wishes["policy"], *wishes.pop("untied"))
 
 
 def model_options(command: Callable[..., int]) -> Callable[..., int]:

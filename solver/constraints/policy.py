@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -211,6 +212,54 @@ def equal_layers(*patterns: str) -> Equal:
     if not patterns or not all(isinstance(pattern, str) and "*" in pattern for pattern in patterns):
         raise ValueError(f"equal_layers{patterns!r}: give names of ops with * for the layer, as equal_layers('h.*')")
     return Equal(patterns)
+
+
+def policy_from_text(text: str) -> Policy:
+    """Read a policy as it is called, with or without quotes: ``forbid(all_gather, *.weight, axis=tp)``.
+
+    Raises
+    ------
+    ValueError
+        Where it is no policy, or the arguments do not fit.
+
+    Examples
+    --------
+    >>> str(policy_from_text("zero(1, dp)"))
+    "zero(1, 'dp')"
+    """
+    call = re.fullmatch(r"\s*(\w+)\s*\((.*)\)\s*", text)
+    if call is None or call[1] not in MAKERS:
+        raise ValueError(f"{text!r} is no policy: write NAME(ARGUMENT, ...) with a name from {', '.join(MAKERS)}")
+    given, named = [], {}
+    for piece in call[2].split(",") if call[2].strip() else ():
+        key, equals, value = piece.partition("=")
+        word = (value if equals else key).strip().strip("'\"")
+        argument = int(word) if word.isdecimal() else word
+        if equals:
+            named[key.strip()] = argument
+        else:
+            given.append(argument)
+    try:
+        return MAKERS[call[1]](*given, **named)
+    except TypeError as error:
+        told = str(error).replace(f"{call[1]}() ", "")
+        raise ValueError(f"{text!r} cannot be read: {call[1]} {told}") from error
+
+
+MAKERS: dict[str, Callable[..., Policy]] = {
+    one.__name__: one
+    for one in (
+        no_communication,
+        forbid,
+        batch_stays,
+        zero,
+        sequence_parallel,
+        expert_parallel,
+        equal_layers,
+        untie,
+    )
+}
+"""Every policy by its name."""
 
 
 def policy_from_json(data: Mapping[str, Any]) -> Policy:

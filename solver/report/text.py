@@ -44,7 +44,14 @@ def plan_text(plan: Plan, *, whole: bool = False) -> str:
         lines.append(str(plan.explanation))
     if plan.choice is not None:
         most = sys.maxsize if whole else MOST_ROWS
-        lines += [totals(plan), stored(plan, most), tied(plan), rendered(_op_table(plan, most)), _reshards(plan, most)]
+        lines += [
+            totals(plan),
+            wishes(plan),
+            stored(plan, most),
+            tied(plan),
+            rendered(_op_table(plan, most)),
+            _reshards(plan, most),
+        ]
         lines.append(_kernels(plan, most))
         lines += remarks(plan, sys.maxsize) if whole else remarks(plan)
     return "\n".join(line for line in lines if line)
@@ -85,6 +92,16 @@ def totals(plan: Plan) -> str:
             f"  memory  {size(plan.memory.peak)} per device at the peak" + (f": {parts}" if parts else ""),
         )
     )
+
+
+def wishes(plan: Plan) -> str:
+    """Return the policies, the constraints and the overlap that the plan was asked for, a line each kind."""
+    asked = plan.problem
+    hidden = ", ".join(f"{float(part):.0%} of {kind}" for kind, part in asked.overlap)
+    lines = [f"  policy  {'; '.join(map(str, asked.policy))}"] if asked.policy else []
+    lines += [f"  wanted  {printable(one.text)}" for one in asked.expressions]
+    lines += [f"  hidden  {hidden}: runs beside compute, and is in no time here"] if hidden else []
+    return "\n".join(lines)
 
 
 def stored(plan: Plan, most: int) -> str:
