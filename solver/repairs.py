@@ -98,10 +98,10 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             changed = replace(changed, communication="any")
             told.append('let communication be "any"')
             change["communication"] = "any"
-        if dropped := {reason.source for reason in given_up if reason.kind == "policy"}:
-            changed = replace(changed, policy=tuple(one for one in changed.policy if str(one) not in dropped))
-            told += [f"drop the policy {policy}" for policy in sorted(dropped)]
-            change["drop_policy"] = sorted(dropped)
+        if refused := {reason.source for reason in given_up if reason.kind == "policy"}:
+            changed = replace(changed, policy=tuple(one for one in changed.policy if str(one) not in refused))
+            told += [f"drop the policy {policy}" for policy in sorted(refused)]
+            change["drop_policy"] = sorted(refused)
         if unsaid := {reason.source for reason in given_up if reason.kind == "expression"}:
             changed = replace(changed, expressions=tuple(one for one in changed.expressions if one.text not in unsaid))
             told += [f"drop the constraint {text}" for text in sorted(unsaid)]
