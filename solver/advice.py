@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ops.bind import BoundRule, composes
 from ops.placement import Replicate
-from solver.explanation import Explanation
+from solver.explanation import Explanation, Finding
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.parts import bind_refined
-from solver.plan import Plan
+from solver.plan import SECONDS, Plan
 from solver.planner import plan, plan_problem
 from solver.problem import CAPABILITIES, Problem
 from solver.words import duration, size
 
 MOST = 5
 """Lines of one kind; what is left out is counted."""
+MOST_PRICED = 20
+"""Wishes that are priced; each takes a plan."""
 LARGE = 0.01
 """A tensor that takes this fraction of the peak memory is worth a line."""
 DEAR = 0.02
@@ -41,7 +44,8 @@ def explain(graph: Graph, mesh: Mesh, *, timeout: float = 60.0, **wishes: Any) -
     -------
     Explanation
         Where there is no plan its core and repairs. Where there is one: the collectives that dominate, the price of
-        each pin, large tensors that stay whole on every device, and capabilities that would pay.
+        each wish, large tensors that stay whole on every device, ops that nothing can cut, and capabilities that would
+        pay.
 
     Raises
     ------
@@ -81,14 +85,15 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
     if found.choice is None:
         return replace(nothing, minimal=False, answer="There was no time to find a plan, or that there is none.")
     deadline = time.monotonic() + seconds
-    lines = [
-        _headline(found),
-        *_shortened(list(_dear(found))),
-        *_pins(found, deadline),
-        *_shortened(list(_whole(found))),
-        *_capabilities(found, deadline),
-    ]
-    return replace(nothing, answer="\n".join(lines))
+    kinds = (_dear(found), _wishes(found, deadline), _whole(found), _forced(found), _capabilities(found, deadline))
+    each = [list(findings) for findings in kinds]
+    lines = [_headline(found)]
+    for findings in each:
+        lines += [f"  {finding.text}" for finding in findings[:MOST]]
+        if len(findings) > MOST:
+            lines.append(f"  and {len(findings) - MOST} more like it")
+    told = tuple(finding for findings in each for finding in findings)
+    return replace(nothing, answer="\n".join(lines), findings=told)
 
 
 def _headline(found: Plan) -> str:
@@ -102,11 +107,7 @@ def _least(found: Plan) -> str:
     return duration(max(found.bound_ps, found.solver_bound_ps))
 
 
-def _shortened(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= MOST else [*lines[:MOST], f"  and {len(lines) - MOST} more like it"]
-
-
-def _dear(found: Plan) -> Iterator[str]:
+def _dear(found: Plan) -> Iterator[Finding]:
     """Tell the collectives that take most of the time, those alike together."""
     total = found.evaluation.total
     times: dict[str, list[int]] = {}
@@ -122,25 +123,33 @@ def _dear(found: Plan) -> Iterator[str]:
             times.setdefault(f"{step.kind}[{axes}] {role}", []).append(step.time)
     for what, spent in sorted(times.items(), key=lambda item: -sum(item[1])):
         if sum(spent) >= DEAR * total:
-            times_told = f", {len(spent)} of them" if len(spent) > 1 else ""
-            yield f"  {what}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{times_told}"
+            many = f", {len(spent)} of them" if len(spent) > 1 else ""
+            text = f"{what}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{many}"
+            yield Finding("collective", what, text, sum(spent) / SECONDS)
 
 
-def _pins(found: Plan, deadline: float) -> list[str]:
-    """Tell what each pin costs: the price of the plan against that of the best plan without it."""
-    asked = found.problem
-    lines: list[str] = []
-    sources = list(dict.fromkeys(pin.source for pin in asked.pins))
-    for number, source in enumerate(sources):
-        if number == MOST:
-            return [*lines, f"  and {len(sources) - MOST} more pins, not priced"]
-        without = asked.with_pins(tuple(pin for pin in asked.pins if pin.source != source))
+def _wishes(found: Plan, deadline: float) -> Iterator[Finding]:
+    """Tell what each wish costs: the price of the plan against that of the best plan without it."""
+    for number, (what, subject, without) in enumerate(without_one(found.problem)):
+        if number >= MOST_PRICED:
+            yield Finding("wish", subject, f"{what} is not priced: too many others are")
+            continue
         saved = _saved(found, without, deadline)
         if saved is None:
-            lines.append(f"  the pin {source} is not priced: there was no time")
+            yield Finding("wish", subject, f"{what} is not priced: there was no time")
         else:
-            lines.append(f"  the pin {source} costs {duration(saved) if saved > 0 else 'nothing'}")
-    return lines
+            cost = duration(saved) if saved > 0 else "nothing"
+            yield Finding("wish", subject, f"{what} costs {cost}", max(saved, 0) / SECONDS)
+
+
+def without_one(asked: Problem) -> Iterator[tuple[str, str, Problem]]:
+    """Yield each wish, as it is told and as it was written, and the question without it."""
+    for source in dict.fromkeys(pin.source for pin in asked.pins):
+        pins = tuple(pin for pin in asked.pins if pin.source != source)
+        yield f"the pin {source}", source, asked.with_pins(pins)
+    if asked.communication != "any":
+        what = f'communication="{asked.communication}"'
+        yield what, what, replace(asked, communication="any")
 
 
 def _saved(found: Plan, asked: Problem, deadline: float) -> int | None:
@@ -152,20 +161,46 @@ def _saved(found: Plan, asked: Problem, deadline: float) -> int | None:
     return found.evaluation.total - other.evaluation.total if other.status == "optimal" else None
 
 
-def _whole(found: Plan) -> Iterator[str]:
+def _whole(found: Plan) -> Iterator[Finding]:
     """Tell the large tensors that every device holds whole."""
     evaluation, graph = found.evaluation, found.problem.graph
     if all(size == 1 for size in found.problem.mesh.sizes):
         return
-    stored = sorted(graph.tensors.values(), key=lambda tensor: -tensor.bytes)
-    for tensor in stored:
+    for tensor in sorted(graph.tensors.values(), key=lambda tensor: -tensor.bytes):
         if tensor.bytes < LARGE * found.memory.peak:
             return
         if all(placement == Replicate() for placement in evaluation.made(tensor.name)):
-            yield f"  {tensor.role} {tensor.name!r} is whole on every device: {size(tensor.bytes)}"
+            text = f"{tensor.role} {tensor.name!r} is whole on every device: {size(tensor.bytes)}"
+            yield Finding("whole", tensor.name, text, bytes=tensor.bytes)
 
 
-def _capabilities(found: Plan, deadline: float) -> Iterator[str]:
+def _forced(found: Plan) -> Iterator[Finding]:
+    """Tell the ops whose rules leave no mesh axis anything to cut, those that take longest first."""
+    asked, evaluation = found.problem, found.evaluation
+    if all(size == 1 for size in asked.mesh.sizes):
+        return
+    times = {node: evaluation.compute(node) for node, bound in asked.bound.items() if not _cuts(asked, bound)}
+    for node, spent in sorted(times.items(), key=lambda item: -item[1]):
+        if spent and spent >= DEAR * evaluation.total:
+            bound = asked.bound[node]
+            text = (
+                f"{asked.graph.nodes[node].op} {node!r} runs whole on every device, {duration(spent)}: "
+                f"nothing of it can be cut ({bound.rule.text})"
+            )
+            yield Finding("forced", node, text, spent / SECONDS)
+
+
+def _cuts(asked: Problem, bound: BoundRule) -> bool:
+    """Tell whether some mesh axis may cut an op."""
+    for axis_size in asked.mesh.sizes:
+        if axis_size > 1:
+            rows = (bound.rows[k] for k in asked.offered(bound))
+            if any(row.cut is not None and composes(bound, [row], [axis_size]) for row in rows):
+                return True
+    return False
+
+
+def _capabilities(found: Plan, deadline: float) -> Iterator[Finding]:
     """Tell which capabilities that are not granted would save time."""
     asked = found.problem
     for name in sorted(CAPABILITIES - asked.capabilities):
@@ -175,4 +210,5 @@ def _capabilities(found: Plan, deadline: float) -> Iterator[str]:
             continue
         saved = _saved(found, replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins), deadline)
         if saved:
-            yield f"  the capability {name} would save {duration(saved)}"
+            text = f"the capability {name} would save {duration(saved)}"
+            yield Finding("capability", name, text, saved / SECONDS)

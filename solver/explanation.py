@@ -68,6 +68,42 @@ class StoryStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth knowing about a plan.
+
+    Parameters
+    ----------
+    kind : str
+        ``collective``, ``wish`` (what it costs), ``whole`` (a tensor on every device), ``forced`` (an op that nothing
+        can cut) or ``capability`` (what it would save).
+    subject : str
+        What it is about: a collective, a pin as it was written, a tensor, an op, a capability.
+    text : str
+        A sentence.
+    seconds : float or None
+        What it takes, costs or would save.
+    bytes : int or None
+        What it takes of every device.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    seconds: float | None = None
+    bytes: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as plain JSON values."""
+        return {
+            "kind": self.kind,
+            "subject": self.subject,
+            "text": self.text,
+            "seconds": self.seconds,
+            "bytes": self.bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Repair:
     """A change of what was asked after which there is a plan.
 
@@ -77,7 +113,8 @@ class Repair:
         What to change, as ``drop the pin x:dp=S(0)``.
     change : mapping
         The same for a program: ``{"drop": [source of a pin, ...]}``, ``{"communication": "any"}``,
-        ``{"mesh": {axis: size}}`` or ``{"capabilities": [name, ...]}``.
+        ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}`` or
+        ``{"pin": [pin as it is written, ...]}``.
     cost : float or None
         Seconds of the plan that was found with the change; None where there was no time to price it.
     memory : int or None
@@ -135,6 +172,8 @@ class Explanation:
         ``propagation`` where every step follows from the ones before it without a solver, else ``z3``.
     others : tuple of tuple of Fact
         Other cores, which share no wish with this one nor with each other.
+    findings : tuple of Finding
+        Of an answer about a whole plan: what it says, one by one.
     """
 
     core: tuple[Fact, ...]
@@ -147,6 +186,7 @@ class Explanation:
     where: str = ""
     by: str = "propagation"
     others: tuple[tuple[Fact, ...], ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def text(self) -> str:
@@ -209,6 +249,7 @@ class Explanation:
             "story": [step.to_json() for step in self.steps],
             "repairs": [repair.to_json() for repair in self.repairs],
             "others": [[fact.to_json() for fact in core] for core in self.others],
+            "findings": [finding.to_json() for finding in self.findings],
             "cost_delta": self.cost_delta,
             "text": self.text,
         }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 from ops.op import Op
@@ -20,13 +20,16 @@ from ops.placement import (
 )
 from ops.registry import rule_for
 from solver.cost.traffic import traffic
+from solver.explain.core import FeasibleError, find_core
+from solver.explain.tell import tell
+from solver.explanation import Explanation, Fact, told_once
 from solver.graph import Graph
 from solver.graph_values import frozen, plain
 from solver.infer_layouts import InferError, Side, Written, named
 from solver.layout import one_part
 from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
-from solver.problem import CAPABILITIES, DEFAULT_CAPABILITIES, Problem
+from solver.problem import CAPABILITIES, DEFAULT_CAPABILITIES, Pin, Problem
 from solver.search.one_op import OneOp
 
 ITEMSIZE = 4
@@ -81,6 +84,8 @@ class Inference:
         All present operands, then all results.
     made : int
         The number of results among them.
+    question : Problem
+        The op alone, nothing asked of it.
     """
 
     op: str
@@ -90,6 +95,15 @@ class Inference:
     rows: Mapping[str, str]
     tensors: tuple[TensorLayout, ...] = field(repr=False)
     made: int = field(repr=False)
+    question: Problem = field(repr=False, compare=False)
+
+    @cached_property
+    def explanation(self) -> Explanation | None:
+        """Why the op cannot lie as it was asked to; None where it does.
+
+        As for a plan: the given layouts that cannot stand together, the rule that keeps them apart, and how.
+        """
+        return _why_not_as_given(self) if self.changed else None
 
     @property
     def bytes(self) -> int:
@@ -274,7 +288,44 @@ def _solve(question: OneOp, sides: tuple[Side, Side], written: Mapping[int, Layo
         {axis: question.bound.rows[k].why for axis, k in zip(axes, rows, strict=True)},
         tuple(tensors.values()),
         len(results),
+        problem,
     )
+
+
+def _why_not_as_given(found: Inference) -> Explanation | None:
+    """Ask for the given layouts as for pins, where nothing is resharded; None where each of them can be had."""
+    asked, pins = found.question, []
+    (node,) = asked.graph.nodes
+    operands = len(found.tensors) - found.made
+    uses = [use.name for use in asked.graph.operand_uses(node)]
+    for number, tensor in enumerate(found.tensors):
+        subject = uses[number] if number < operands else asked.graph.nodes[node].results[number - operands]
+        for axis, placement in enumerate(tensor.given or ()):
+            pins.append(Pin(subject, axis, placement, f"{tensor.name}:{asked.mesh.axes[axis]}={placement}"))
+    strict = replace(asked, communication="frozen").with_pins(tuple(pins))
+    try:
+        told = tell(strict, find_core(strict))
+    except FeasibleError:
+        return None
+    given = tuple(
+        replace(fact, text=_as_given(fact.text, told.core), subject=_slot(fact.source))
+        for fact in told.core
+        if fact.kind == "pin"
+    )
+    steps = tuple(replace(step, text=_as_given(step.text, told.core)) for step in told.steps)
+    told = replace(told, core=given, steps=steps, others=())
+    lines = [f"{found.op} cannot lie as it was given:", *told_once(given), *told.because()]
+    return replace(told, answer="\n".join(lines))
+
+
+def _slot(source: str) -> str:
+    return source.rpartition(":")[0]
+
+
+def _as_given(text: str, core: Sequence[Fact]) -> str:
+    for fact in core:
+        text = text.replace(f"you pinned {fact.subject!r} to", f"{_slot(fact.source)!r} is given as")
+    return text
 
 
 def _differences(first: Layout, second: Layout) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ops.placement import Partial
 from solver.constraints.check import Checker
 from solver.constraints.policy import untie
 from solver.constraints.reason import Reason
@@ -16,14 +17,24 @@ from solver.explanation import Repair
 from solver.mesh import Mesh
 from solver.parts import bind_refined
 from solver.plan import Plan
-from solver.problem import CAPABILITIES, Problem
+from solver.problem import CAPABILITIES, Pin, Problem
 
 MOST = 5
 """Repairs of one kind."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Change:
+class Change:
+    """A change of what was asked.
+
+    Parameters
+    ----------
+    text, change
+        See `solver.explanation.Repair`.
+    asked : Problem
+        What is asked then.
+    """
+
     text: str
     change: Mapping[str, Any]
     asked: Problem
@@ -51,7 +62,7 @@ def find_repairs(
         The cheapest plan first, those without a price last.
     """
     begin = time.monotonic()
-    changes: list[_Change] = []
+    changes: list[Change] = []
     for change in _changes(asked, checker, core, seconds / 2):
         changes.append(change)
         if time.monotonic() - begin > seconds / 2:
@@ -64,7 +75,7 @@ def find_repairs(
     return tuple(sorted(known, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
 
 
-def _priced(change: _Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
+def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
     """Plan with a change; None where there is no plan after all."""
     if seconds <= 0:
         return Repair(change.text, change.change)
@@ -76,18 +87,20 @@ def _priced(change: _Change, solve: Callable[[Problem, float], Plan], seconds: f
     return Repair(change.text, change.change, found.cost, found.memory.peak, found.status == "optimal")
 
 
-def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[_Change]:
+def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:
     yield from _wishes_given_up(asked, checker, core, seconds / 2)
     deadline = time.monotonic() + seconds / 2
-    if any(group[0].kind == "divisibility" for group in core.support):
+    if any(reason.kind == "divisibility" for group in core.support for reason in group):
         yield from _other_meshes(asked, deadline)
-    yield from _more_capabilities(asked, core, deadline)
+    if any(reason.kind == "rule" for group in core.support for reason in group):
+        yield from more_capabilities(asked, deadline)
+    yield from _partial_deliveries(asked, core, deadline)
 
 
 # -------------------------------------------------------------------------------------------------------- the wishes
 
 
-def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[_Change]:
+def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:
     for given_up in corrections(core.chosen, Feasible(asked, checker), seconds, MOST):
         pins = tuple(pin for pin in asked.pins if not any(_speaks_of(reason, pin) for reason in given_up))
         changed = asked.with_pins(pins)
@@ -110,7 +123,7 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             changed = replace(changed, policy=(*changed.policy, untie(*followers)))
             told += [f"let the tie of {follower!r} go" for follower in followers]
             change["untie"] = followers
-        yield _Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
+        yield Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
 
 
 def all_of(words: Sequence[str]) -> str:
@@ -137,7 +150,7 @@ def _pin_text(reason: Reason) -> str:
 # ---------------------------------------------------------------------------------------------------------- the mesh
 
 
-def _other_meshes(asked: Problem, deadline: float) -> Iterator[_Change]:
+def _other_meshes(asked: Problem, deadline: float) -> Iterator[Change]:
     """Yield for each mesh axis the largest smaller size that has a plan, alone and with another axis grown by it."""
     mesh = asked.mesh
     for axis, size in zip(mesh.axes, mesh.sizes, strict=True):
@@ -161,12 +174,12 @@ def _neighbours(mesh: Mesh, axis: str, smaller: int) -> Iterator[dict[str, int]]
     yield {**sizes, axis: smaller}
 
 
-def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> _Change | None:
+def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> Change | None:
     changed = replace(asked, mesh=Mesh(sizes, hardware=asked.mesh.hardware))
     if not Feasible(changed)():
         return None
     told = [f"{axis} {old} -> {sizes[axis]}" for axis, old in _sizes(asked.mesh) if old != sizes[axis]]
-    return _Change(f"mesh {', '.join(told)}", {"mesh": dict(sizes)}, changed)
+    return Change(f"mesh {', '.join(told)}", {"mesh": dict(sizes)}, changed)
 
 
 def _sizes(mesh: Mesh) -> Iterator[tuple[str, int]]:
@@ -176,10 +189,16 @@ def _sizes(mesh: Mesh) -> Iterator[tuple[str, int]]:
 # -------------------------------------------------------------------------------------------------- the capabilities
 
 
-def _more_capabilities(asked: Problem, core: Core, deadline: float) -> Iterator[_Change]:
-    """Yield each capability that alone makes a plan possible."""
-    if all(group[0].kind != "rule" for group in core.support):
-        return
+def more_capabilities(asked: Problem, deadline: float) -> Iterator[Change]:
+    """Yield each capability that alone makes a plan possible.
+
+    Parameters
+    ----------
+    asked : Problem
+        Without a plan.
+    deadline : float
+        A time of `time.monotonic`, after which no further one is tried.
+    """
     for name in sorted(CAPABILITIES - asked.capabilities):
         if time.monotonic() > deadline:
             return
@@ -189,4 +208,19 @@ def _more_capabilities(asked: Problem, core: Core, deadline: float) -> Iterator[
             continue
         changed = replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins)
         if Feasible(changed)():
-            yield _Change(f"grant the capability {name}", {"capabilities": [name]}, changed)
+            yield Change(f"grant the capability {name}", {"capabilities": [name]}, changed)
+
+
+# ---------------------------------------------------------------------------------------------------- the deliveries
+
+
+def _partial_deliveries(asked: Problem, core: Core, deadline: float) -> Iterator[Change]:
+    """Yield for each output of the core that must not leave as a sum the pins that let it, where that is enough."""
+    outputs = [reason.subject for group in core.support for reason in group if reason.kind == "delivery"]
+    for output in dict.fromkeys(outputs):
+        for axis, name in enumerate(asked.mesh.axes):
+            if asked.mesh.sizes[axis] == 1 or time.monotonic() > deadline:
+                continue
+            pin = Pin(output, axis, Partial("sum"), f"{output}:{name}=P(sum)")
+            if pin not in asked.pins and Feasible(changed := asked.with_pins((*asked.pins, pin)))():
+                yield Change(f"let {output!r} leave unreduced: pin {pin.source}", {"pin": [pin.source]}, changed)

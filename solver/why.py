@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ops.placement import Partial, Parts, Placement, Shard, layout_text
-from solver.explanation import Explanation, Fact, StoryStep, told_once
+from solver.explanation import Explanation, Fact, Repair, StoryStep, told_once
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
 from solver.planner import plan_problem
 from solver.problem import Pin, Problem, ProblemError, problem
+from solver.repairs import more_capabilities
 from solver.words import duration
 
 MOST_CHANGES = 6
 """Collectives that are told of what another plan does differently."""
+MOST_PINS = 5
+"""Pins that are tried as what a layout comes from."""
 
 
 def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: float) -> Explanation:
@@ -50,7 +54,8 @@ def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: flo
     what = f"{tensor!r} at {_wish_text(asked, plan.problem)}"
     if found.status == "infeasible":
         assert found.explanation is not None
-        return _impossible(what, found.explanation, plan.problem)
+        told = _impossible(what, found.explanation, plan.problem)
+        return _with_capabilities(told, plan, asked, timeout)
     if found.choice is None:
         return replace(_NOTHING, answer=f"There was no time to find a plan with {what}.")
     told = _priced(what, plan, found)
@@ -99,7 +104,26 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
     _, what, best = min(found, key=lambda one: one[0])
     told = _priced(f"{tensor!r} at {what}", plan, best)
     rest = f"\n{len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
-    return replace(told, answer=f"{here}. The next best is {what}: with {told.answer}{rest}")
+    comes = _provenance(plan, tensor, layout, timeout)
+    return replace(told, answer=f"{here}. The next best is {what}: with {told.answer}{rest}{comes}")
+
+
+def _provenance(plan: Plan, tensor: str, layout: Mapping[str, Placement], timeout: float) -> str:
+    """Say which pin a layout comes from: the one without which the best plan has the tensor otherwise."""
+    asked = plan.problem
+    if not any(isinstance(placement, Shard) for placement in layout.values()):
+        return ""
+    sources = list(dict.fromkeys(pin.source for pin in asked.pins if pin.subject != tensor))[:MOST_PINS]
+    for source in sources:
+        without = asked.with_pins(tuple(pin for pin in asked.pins if pin.source != source))
+        other = plan_problem(without, timeout / len(sources))
+        if other.choice is None:
+            continue
+        there = other.needed(tensor) if tensor in asked.use_named else other.layout(tensor)
+        if there != layout:
+            otherwise = layout_text(tuple(there.values()))
+            return f"\nIt comes from the pin {source}: without it {tensor!r} would lie {otherwise}."
+    return "\nIt comes from no pin on another tensor: it is what costs least."
 
 
 def _pins(asked: Problem, tensor: str) -> list[Pin]:
@@ -160,6 +184,23 @@ def _impossible(what: str, told: Explanation, asked: Problem) -> Explanation:
     return replace(told, answer="\n".join([*lines, *told_once(chosen), *told.because()]))
 
 
+def _with_capabilities(told: Explanation, plan: Plan, asked: Problem, timeout: float) -> Explanation:
+    """Add what the runtime would have to be able to do for a placement to be possible, and the price."""
+    repairs = []
+    for change in more_capabilities(asked, time.monotonic() + timeout):
+        other = plan_problem(change.asked, timeout)
+        if other.cost is not None:
+            repairs.append(Repair(change.text, change.change, other.cost, other.memory.peak, other.status == "optimal"))
+    repairs.sort(key=lambda repair: repair.cost or 0.0)
+    before = plan.evaluation.total
+    lines = []
+    for repair in repairs:
+        (name,) = repair.change["capabilities"]
+        more = round((repair.cost or 0.0) * SECONDS) - before
+        lines.append(f"With the capability {name} it is possible: {difference(more, before)} than this plan takes.")
+    return replace(told, repairs=tuple(repairs), answer="\n".join([told.answer, *lines]))
+
+
 def _without_the_question(told: Explanation, chosen: tuple[Fact, ...]) -> tuple[StoryStep, ...]:
     """Return the steps of a story, in which what was only asked about is no pin."""
     steps = told.steps
@@ -185,8 +226,7 @@ def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanatio
 def _priced(what: str, plan: Plan, other: Plan) -> Explanation:
     before, after = plan.evaluation.total, other.evaluation.total
     more = after - before
-    share = f" ({more / before:+.1%})" if before else ""
-    said = "as much" if not more else f"{duration(abs(more))} {'more' if more > 0 else 'less'}{share}"
+    said = difference(more, before)
     best = "the best plan" if other.status == "optimal" else "a plan (not proved to be the best)"
     lines = [f"{what} {best} takes {duration(after)}, {said}."]
     sent_before, sent_after = _collectives(plan), _collectives(other)
@@ -194,6 +234,12 @@ def _priced(what: str, plan: Plan, other: Plan) -> Explanation:
         changed = sorted((one - two).items(), key=lambda item: (-item[0][1], item[0]))
         lines += [f"  {sign} {text}: {duration(time)}" for (text, time), _ in changed[:MOST_CHANGES] if time]
     return replace(_NOTHING, cost_delta=more / SECONDS, answer="\n".join(lines))
+
+
+def difference(more: int, before: int) -> str:
+    """Return how much more or less time that is, in picoseconds."""
+    share = f" ({more / before:+.1%})" if before else ""
+    return "as much" if not more else f"{duration(abs(more))} {'more' if more > 0 else 'less'}{share}"
 
 
 def _collectives(plan: Plan) -> Counter[tuple[str, int]]:

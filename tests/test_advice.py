@@ -58,6 +58,27 @@ def test_a_capability_that_pays_is_told() -> None:
     assert "the capability masked_lookup would save" in explain_plan(found, 60.0).text
 
 
+def test_an_op_that_nothing_can_cut_is_told() -> None:
+    g = Graph("sorted")
+    g.output(g.op("sort", g.input("x", (3, 1_000_000)), name="y"))
+    told = explain(g, Mesh({"tp": 2}))
+    (finding,) = [one for one in told.findings if one.kind == "forced"]
+    assert finding.subject == "y"
+    assert finding.text.startswith("sort 'y' runs whole on every device, ")
+    assert finding.text in told.text
+
+
+def test_a_wish_about_communication_is_priced() -> None:
+    told = explain(mlp(), Mesh({"tp": 2}), communication="frozen", pins={"x": "tp=R"})
+    wishes = {finding.subject: finding for finding in told.findings if finding.kind == "wish"}
+    assert set(wishes) == {"x:tp=R", 'communication="frozen"'}
+    free = plan(mlp(), Mesh({"tp": 2}), pins={"x": "tp=R"})
+    bound = plan(mlp(), Mesh({"tp": 2}), communication="frozen", pins={"x": "tp=R"})
+    assert free.cost is not None
+    assert bound.cost is not None
+    assert wishes['communication="frozen"'].seconds == pytest.approx(bound.cost - free.cost, abs=1e-12)
+
+
 def test_without_time_nothing_is_priced() -> None:
     found = plan(mlp(), MESH, pins={"x": "dp=S(0)"})
     assert "the pin x:dp=S(0) is not priced: there was no time" in explain_plan(found, 0.0).text
@@ -82,7 +103,9 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["explain", str(model), "--mesh", "dp=2,tp=4", "--pin", "x:dp=S(0)", "--json", str(out)]) == 0
     said = capsys.readouterr().out
     assert "the pin x:dp=S(0) costs" in said
-    assert json.loads(out.read_text(encoding="utf-8"))["text"] == said.rstrip("\n")
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["text"] == said.rstrip("\n")
+    assert [one["subject"] for one in written["findings"] if one["kind"] == "wish"] == ["x:dp=S(0)"]
     assert main(["explain", str(model), "--mesh", "dp=2,tp=4", "--why", "w1"]) == 0
     assert capsys.readouterr().out.startswith("'w1' lies [")
     assert main(["explain", str(model), "--mesh", "tp=3", "--pin", "x:tp=S(0)"]) == 3

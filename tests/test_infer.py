@@ -392,3 +392,32 @@ def test_mistakes_get_one_sentence(sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         MISTAKES[sentence]()
     assert "\n" not in str(caught.value)
+
+
+MESH_2_4 = Mesh({"dp": 2, "tp": 4})
+
+
+def test_what_was_given_and_cannot_be_is_explained() -> None:
+    shapes = [(32, 64), (64, 16)]
+    found = infer("matmul", MESH_2_4, operands=["dp=S(0),tp=S(0)", "tp=S(0)"], shapes=shapes)
+    assert found.explanation is not None
+    assert str(found.explanation) == (
+        "matmul cannot lie as it was given:\n"
+        "  'x' is given as S(0) on tp\n"
+        "  'y' is given as S(0) on tp\n"
+        "because, on tp:\n"
+        "  matmul 'matmul' reads 'x' as S(0) and so can only read 'y' as R (x[... m k], y[... k n] -> out[... m n])\n"
+        "  but 'y' is given as S(0) on tp"
+    )
+    assert found.explanation.minimal
+    assert [fact.subject for fact in found.explanation.core] == ["x", "y"]
+
+
+def test_what_was_given_and_is_kept_has_no_explanation() -> None:
+    assert infer("relu", MESH_2_4, operands=["tp=S(0)"], shapes=[(8, 8)]).explanation is None
+
+
+def test_a_result_that_cannot_be_made_is_explained() -> None:
+    found = infer("softmax", MESH_2_4, results=["tp=S(1)"], shapes=[(8, 8)], attrs={"axis": 1})
+    assert found.explanation is not None
+    assert "softmax 'softmax' cannot make 'softmax' S(1): it keeps dim 1 of 'softmax' whole" in str(found.explanation)

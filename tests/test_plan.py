@@ -88,7 +88,8 @@ def test_an_explanation_as_json() -> None:
     written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source, "place": "", "alike": []}
     told = Explanation((pin,), (), True).to_json()
     assert told.pop("text") == Explanation((pin,), (), True).story
-    nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": [], "repairs": []}
+    nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": []}
+    nothing |= {"repairs": [], "findings": []}
     assert told == {"core": [written], "minimal": True, "cost_delta": None, **nothing}
     assert pin.text in str(Explanation((pin,), (), True))
 

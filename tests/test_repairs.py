@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
+from ops.placement import Shard
 from solver import Graph, Mesh, Plan, plan
 from solver.explanation import Repair
 from solver.problem import DEFAULT_CAPABILITIES
@@ -26,6 +27,10 @@ def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
         left = {axis: placed for axis, placed in wish.items() if f"{subject}:{axis}={placed}" not in dropped}
         if left:
             pins[subject] = left
+    for pin in change.get("pin", []):
+        subject, _, placed = pin.rpartition(":")
+        axis, _, placement = placed.partition("=")
+        pins.setdefault(subject, {})[axis] = placement
     axes = change.get("mesh") or dict(zip(case.mesh.axes, case.mesh.sizes, strict=True))
     mesh = Mesh(axes, hardware=case.mesh.hardware)
     granted = DEFAULT_CAPABILITIES | set(change.get("capabilities", []))
@@ -82,6 +87,17 @@ def test_a_capability_that_helps_is_proposed() -> None:
     assert [repair.change["capabilities"] for repair in granted] == [["masked_lookup"]]
     again = plan(g, Mesh({"tp": 2}), pins=wish, capabilities=frozenset({"masked_lookup"}))
     assert again.cost == granted[0].cost
+
+
+def test_leaving_unreduced_is_proposed() -> None:
+    g = Graph("row")
+    g.output(g.op("matmul", g.input("x", (8, 8)), g.parameter("w", (8, 8)), name="y"))
+    case = Case(g, Mesh({"tp": 2}), {"x": {"tp": Shard(1)}}, communication="none")
+    found = plan(g, case.mesh, pins=case.pins, communication="none")
+    assert found.explanation is not None
+    (repair,) = [one for one in found.explanation.repairs if "pin" in one.change]
+    assert repair.text == "let 'y' leave unreduced: pin y:tp=P(sum)"
+    assert repaired(case, repair).cost == repair.cost
 
 
 def test_without_time_repairs_are_told_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,4 +136,32 @@ def test_an_output_that_may_leave_partial_is_told(found: Plan) -> None:
 def test_a_pin_on_another_axis_is_told(found: Plan) -> None:
     told = found.why("x").text
     assert told.startswith("'x' lies [S(0), R], pinned to R on tp. The next best is R on dp")
-    assert told.endswith("\n2 other placements are impossible.")
+    assert told.splitlines()[-2:] == [
+        "2 other placements are impossible.",
+        "It comes from no pin on another tensor: it is what costs least.",
+    ]
+
+
+def test_the_pin_that_a_cut_comes_from_is_told() -> None:
+    g = Graph("through")
+    x = g.input("x", (4096, 4096))
+    g.output(g.op("exp", g.op("relu", x, name="y"), name="z"))
+    found = plan(g, Mesh({"tp": 4}), pins={"x": "tp=S(1)"})
+    assert found.why("z").text.splitlines()[-1] == ("It comes from the pin x:tp=S(1): without it 'z' would lie [S(0)].")
+
+
+def test_a_capability_that_would_allow_it_is_told() -> None:
+    g = Graph("lookup")
+    ids, table = g.input("ids", (64,), dtype="int64"), g.parameter("table", (512, 64))
+    g.output(g.op("embedding", ids, table, name="y"))
+    found = plan(g, Mesh({"tp": 2}), capabilities=frozenset())
+    told = found.why_not("y/weight", "tp=S(0)")
+    assert told.text.splitlines()[2].startswith(
+        "  embedding 'y' cannot read 'table' as S(0): cutting dim 0 of 'table' needs the capability masked_lookup, "
+        "which is not granted ("
+    )
+    (repair,) = told.repairs
+    assert repair.change == {"capabilities": ["masked_lookup"]}
+    better = plan(g, Mesh({"tp": 2}), pins={"y/weight": "tp=S(0)"})
+    assert repair.cost == better.cost
+    assert told.text.splitlines()[3].startswith("With the capability masked_lookup it is possible: ")

@@ -28,6 +28,10 @@ MOST_CORES = 8
 """Disjoint cores that are looked for."""
 
 
+class FeasibleError(RuntimeError):
+    """There is nothing to explain: the problem has a plan."""
+
+
 @dataclass(frozen=True, slots=True)
 class Core:
     """Why a model is infeasible.
@@ -74,7 +78,7 @@ def find_core(problem: Problem, seconds: float = 10.0) -> Core:
 
     Raises
     ------
-    RuntimeError
+    FeasibleError
         Where the problem has a plan after all.
 
     Notes
@@ -274,7 +278,7 @@ def _by_z3(problem: Problem, checker: Checker, deadline: float) -> Core:
     hard = [reason for reason in reasons if not reason.chosen]
     first = checker.search(seconds=max(0.001, deadline - time.monotonic()))
     if first.status == "sat":
-        raise RuntimeError("a problem without a plan has one once it is written for explaining")
+        raise FeasibleError("a problem without a plan has one once it is written for explaining")
     if first.status == "unknown":
         return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
 
