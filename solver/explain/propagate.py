@@ -229,10 +229,18 @@ class Settled:
         masks = tuple(left[place] for place in constraint.places)
         revised = self.asked.revised(constraint.table, self._blocking(constraint), masks)
         pairs = list(zip(constraint.places, revised, strict=True))
-        if revised and not revised[0]:  # no row at all: what is to blame lies in fewer ways than it might
-            every = self.asked.all
-            pairs.sort(key=lambda pair: left[pair[0]] == every[pair[0]])
+        if revised and not revised[0]:  # no row at all
+            self._blamed_first(constraint, pairs, left)
         return pairs
+
+    def _blamed_first(self, constraint: Rows, pairs: list[tuple[Place, Ways]], left: dict[Place, Ways]) -> None:
+        """Put first what no row leaves as it lies, whatever lies beside it; then what lies in fewer ways than it might.
+
+        Where that is one place, the others are not to blame.
+        """
+        joined = self.asked.revised(constraint.table, NOTHING, tuple(self.asked.all[place] for place, _ in pairs))
+        alone = {place for (place, _), ways in zip(pairs, joined, strict=True) if not ways & left[place]}
+        pairs.sort(key=lambda pair: (pair[0] not in alone, left[pair[0]] == self.asked.all[pair[0]]))
 
     def _relation(self, leads: Leads) -> Relation:
         return leads.loose if self._loose else leads.relation

@@ -43,7 +43,7 @@ def refusal(problem: Problem, node: str, place: Place, placements: Sequence[Plac
             told[why] = None
             missing = missing or capability
         elif isinstance(placement, Partial) and (placement.kind != "avg" or Partial("sum") not in placements):
-            told[_partial(bound, placement)] = None
+            told[_partial(bound, slot, placement, tensor)] = None
     return f"{' and '.join(told) or 'it has no such row'} ({written(bound)})", missing
 
 
@@ -52,9 +52,13 @@ def written(bound: BoundRule) -> str:
     return "; ".join([bound.rule.text, *bound.rule.clauses()])
 
 
-def _partial(bound: BoundRule, placement: Partial) -> str:
-    if not bound.rule.linear and not bound.rule.forms:
+def _partial(bound: BoundRule, slot: BoundTensor, placement: Partial, tensor: str) -> str:
+    forms = (bound.rule.linear, *bound.rule.forms.values())
+    names = {name.partition(".")[0] for form in forms for term in form for name in term}
+    if not names:
         return f"it is not linear, so that no {placement} passes through it"
+    if slot in bound.operands and slot.name.partition(".")[0] not in names:
+        return f"it is not linear in {tensor!r}, so that no {placement} passes through it"
     return f"it has no row with {placement} there"
 
 
@@ -74,6 +78,8 @@ def _cut(
     if len(names) > 1:
         sizes = " x ".join(str(bound.factors[name].size) for name in names)
         return f"it takes dim {dim} of {tensor!r} as {sizes}, and cannot carry a cut of a later one of them", ""
+    if slot.shape[dim] == 1:
+        return f"dim {dim} of {tensor!r} has size 1 and cannot be cut", ""
     return "it has no row with that cut", ""
 
 

@@ -91,17 +91,35 @@ class Words:
         what, can = self._tensor(step.place), "can only" if _few(step) else "cannot"
         if not beat.given:
             return self.refused(step, rows)[0]
-        reads = self._given(beat.given, rows)
+        reads = f"{op}{self._unread(beat.given, rows)}{self._given(beat.given, rows)}"
         if step.place[0] == "made":
-            return f"{op}{reads} and so {can} make {what} {self._told(step)}"
+            return f"{reads} and so {can} make {what} {self._told(step)}"
         rule = self.problem.bound[rows.node].rule.text
-        return f"{op}{reads} and so {can} read {what} as {self._told(step)} ({rule})"
+        return f"{reads} and so {can} read {what} as {self._told(step)} ({rule})"
+
+    def _unread(self, given: Sequence[Given], rows: Rows) -> str:
+        """Say why an op cannot read a cut tensor as it arrives, where it can in no other cut."""
+        for one in given:
+            place, universe = one.step.place, self.facts.universe(one.step.place)
+            arrives = one.step.left & universe.filled(one.source) if one.source else 0
+            cut = sum(1 << i for i in bits(arrives) if any(isinstance(label, Shard) for label in universe.ways[i]))
+            if cut and not cut & self._usable(one.step, rows):
+                labels = list(dict.fromkeys(label for i in bits(cut) for label in universe.ways[i]))
+                why, _ = refusal(self.problem, rows.node, place, labels)
+                padded = "" if arrives & ~cut else "padded with zeros "
+                return f" cannot read {self._tensor(place)} as {self._list(place, cut)}: {why}; {padded}it"
+        return ""
+
+    @staticmethod
+    def _usable(step: Step, rows: Rows) -> Ways:
+        """Return the ways left to a place that some row of an op has."""
+        return step.left & sum({1 << row[rows.places.index(step.place)] for row in rows.table.rows})
 
     def _given(self, given: Sequence[Given], rows: Rows) -> str:
         said = []
         for one in given:
             step = one.step
-            usable = step.left & sum({1 << row[rows.places.index(step.place)] for row in rows.table.rows}) or step.left
+            usable = self._usable(step, rows) or step.left
             verb, as_ = ("make", "") if step.place[0] == "made" else ("read", " as")
             if usable.bit_count() > FEW:
                 said.append(f"cannot {verb} {self._tensor(step.place)}{as_} {self._gone(step)}")

@@ -49,6 +49,7 @@ def _wishes(wishes: Wishes) -> list[str]:
     lines += [f"pin  {subject}: {placement}" for subject, placement in wishes.pins]
     if wishes.communication != "any":
         lines.append(f'communication "{wishes.communication}"')
+    lines += [f"policy {one}" for one in wishes.policy]
     return lines
 
 

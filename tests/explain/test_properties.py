@@ -55,6 +55,5 @@ def solvable(wishes: Wishes, case: Case) -> bool:
     """Enumerate all plans."""
     asked = wishes.options()
     mesh = Mesh(wishes.mesh, hardware=case.mesh.hardware)
-    untied = [name for letting_go in wishes.policy for name in letting_go.followers(case.graph.ties)]
-    task = Task(case.graph, mesh, asked["pins"], wishes.communication, wishes.capabilities, untied)
+    task = Task(case.graph, mesh, asked["pins"], wishes.communication, wishes.capabilities, policy=wishes.policy)
     return reference.best(task) is not None
