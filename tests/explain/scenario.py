@@ -64,13 +64,16 @@ class Wishes:
 
     def repaired(self, change: Mapping[str, Any], graph: Graph) -> Wishes:
         """Return these wishes after a repair, which is read as a program would read it."""
-        known = {"drop", "communication", "untie", "drop_policy", "mesh", "capabilities"}
+        known = {"drop", "communication", "untie", "drop_policy", "mesh", "capabilities", "pin"}
         assert change.keys() <= known, change.keys() - known
         policy = [one for one in self.policy if str(one) not in change.get("drop_policy", ())]
         return replace(
             self,
             mesh=change.get("mesh", self.mesh),
-            pins=tuple(self._without(change["drop"], graph)) if "drop" in change else self.pins,
+            pins=(
+                *(self._without(change["drop"], graph) if "drop" in change else self.pins),
+                *((subject, placed) for subject, _, placed in (pin.rpartition(":") for pin in change.get("pin", ()))),
+            ),
             communication=change.get("communication", self.communication),
             policy=(*policy, *([untie(*change["untie"])] if "untie" in change else [])),
             capabilities=self.capabilities | set(change.get("capabilities", ())),
