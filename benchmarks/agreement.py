@@ -58,9 +58,10 @@ def compared(
             for (tensor, layout), own in zip(said, owns, strict=True)
         )
         reads, makes = ([layout for _, layout in said] for said in theirs)
-        text = f"in {_text(lies.values())} | theirs {_text(reads)} -> {_text(makes)} | "
-        yield Told(node, text + f"ours {_text(ours[0])} -> {_text(ours[1])}", same)
+        text = f"in {told(lies.values())} | theirs {told(reads)} -> {told(makes)} | "
+        yield Told(node, text + f"ours {told(ours[0])} -> {told(ours[1])}", same)
 
 
-def _text(layouts: Iterable[Layout | None]) -> str:
+def told(layouts: Iterable[Layout | None]) -> str:
+    """Write layouts, ``[S(0),R] -``."""
     return " ".join("-" if layout is None else f"[{','.join(map(str, layout))}]" for layout in layouts)

@@ -29,6 +29,8 @@ from solver.importers.errors import ImporterError
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'shardproof[torch]'")
 distributed = pytest.importorskip("torch.distributed.tensor", reason="needs a PyTorch with DTensor")
 
+from benchmarks.torch_real import join_fake_world  # noqa: E402
+
 SIZE = 2
 COMBINATIONS = 24
 """Placements of the arguments of a call that strategies are asked for; more are sampled."""
@@ -51,10 +53,7 @@ def row_text(case: Case, call: Call, row: Row) -> str:
 @cache
 def mesh() -> Any:
     """A mesh of two devices whose collectives do nothing."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=SIZE)
+    join_fake_world()
     return distributed.DeviceMesh("cpu", list(range(SIZE)))
 
 
