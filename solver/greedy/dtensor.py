@@ -43,8 +43,11 @@ FOLLOWING = {
     "nll_loss": "input",
 }
 """Ops of one strategy, which keeps the cuts of this operand where the op allows them, and gathers the others."""
-ONLY_CUT = {"conv2d": {"n"}, "conv2d_grad": {"n"}, "take_along_axis": {"d1", "d2", "d3"}}
-"""Ops that are cut on these factors alone."""
+NEVER_CUT = {
+    **dict.fromkeys(("conv2d", "conv2d_grad"), frozenset({"c", "m", "g", "s0", "s1"})),
+    "take_along_axis": frozenset({"v"}),
+}
+"""Ops that are not cut on these factors."""
 REDUCED = frozenset({"assign"})
 """Ops that take no partial operand, though they would let it pass; grad ops do not either, but for a few."""
 MASKED = frozenset({"embedding"})
@@ -131,8 +134,8 @@ class Choosing:
 
     @staticmethod
     def _has(op: str, row: Row) -> bool:
-        if op in ONLY_CUT:
-            return row.cut is None or row.cut[0] in ONLY_CUT[op]
+        if row.cut is not None:
+            return row.cut[0] not in NEVER_CUT.get(op, ())
         partial = any(isinstance(placement, Partial) for placement in row.operands)
         return not (partial and (op in REDUCED or (op.endswith("_grad") and op not in LINEAR_GRADS)))
 
