@@ -13,20 +13,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.stablehlo import Module
+from ops.placement import Layout, Partial
 from solver.greedy.propagation import Axes, Units
-from solver.greedy.read_back import read_back
-from solver.greedy.shardy import as_layout
+from solver.greedy.shardy import as_layout, plan_of
 from solver.mesh import Mesh
 from solver.plan import Plan
 from solver.problem import Problem
 
 PROPAGATION = "sdy-import-pipeline,sdy-user-priority-propagate"
 """What comes in is made ready (constants apart, constraints applied), then propagated by priority."""
-RESHARDS = (
-    f"{PROPAGATION},sdy-close-shardings,func.func(sdy-insert-explicit-reshards{{enable-full-version=true}},"
-    "sdy-reshard-to-collectives),canonicalize"
-)
-"""Then what differs is resharded, by collectives; a sum that is sliced becomes a reduce_scatter."""
+RESHARDS = f"{PROPAGATION},sdy-close-shardings,func.func(sdy-insert-explicit-reshards{{enable-full-version=true}})"
+"""Then what differs is resharded."""
+COLLECTED = f"{RESHARDS},func.func(sdy-reshard-to-collectives),canonicalize"
+"""Then by collectives; a sum that is sliced becomes a reduce_scatter."""
 COLLECTIVES = r"sdy\.(all_reduce|reduce_scatter|all_gather|all_to_all|all_slice|collective_permute) (.*?) %"
 
 
@@ -45,9 +44,9 @@ def plan(problem: Problem) -> Plan:
     Raises
     ------
     StuckError
-        Where no row of an op lies between the layouts of its operands and results.
+        Where an op has no row that its operands can be brought to.
     """
-    return read_back(problem, {name: as_layout(problem, name, placed) for name, placed in axes(problem).items()})
+    return plan_of(problem, axes(problem))
 
 
 def axes(problem: Problem) -> dict[str, list[Axes]]:
@@ -94,9 +93,77 @@ def collectives(problem: Problem) -> Counter[tuple[str, str]]:
         (kind, mesh axes with commas between them) -> how many.
     """
     with context():
-        text = str(run(parse(Module(problem).text()), RESHARDS))
+        text = str(run(parse(Module(problem).text()), COLLECTED))
     found = re.findall(COLLECTIVES, text)
     return Counter((kind, ",".join(sorted(set(re.findall(r'"(\w+)"', where))))) for kind, where in found)
+
+
+def reads_and_makes(problem: Problem) -> dict[str, tuple[list[tuple[str, Layout]], Layout]]:
+    """Return in which layouts ops run after Shardy's explicit reshards, where StableHLO has them.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    dict
+        Tensor -> what its op reads, as (tensor, layout), and the layout in which it makes it. Custom calls, which
+        Shardy leaves as they lie, and sums of more than two operands are not in it.
+    """
+    module = Module(problem)
+    found = {}
+    with context():
+        resharded = run(parse(module.text()), RESHARDS)
+        main = main_of(resharded)
+        flows = {flow.result: flow for flow in module.flows.flows}
+        for op in main.body.blocks[0].operations:
+            flow = flows.get(_value(op, module))
+            if flow is None or len(op.operands) < len(flow.operands) or op.OPERATION_NAME in LEFT_ALONE:
+                continue
+            read_first = reversed(flow.operands) if op.OPERATION_NAME == "stablehlo.gather" else flow.operands
+            values = [module.flows.values[k] for k in read_first]
+            if any(value.role != "tensor" for value in values):
+                continue
+            lies = [_lies(problem, main, v.tensor, given) for v, given in zip(values, op.operands, strict=False)]
+            tensor = module.flows.values[flow.result].tensor
+            made = list(_lies(problem, main, tensor, op.results[0]))
+            for axis in _reduced(problem, op):
+                made[axis] = Partial("sum")
+            reads = list(zip((value.tensor for value in values), lies, strict=True))
+            found[tensor] = reads, problem.canonical(tensor, made)
+    return found
+
+
+LEFT_ALONE = ("stablehlo.custom_call", "sdy.sharding_constraint")
+
+
+def _value(op: Any, module: Module) -> int:
+    """Return which value an op makes, if it is a tensor; -1 else."""
+    if "mhlo.frontend_attributes" not in op.attributes:
+        return -1
+    value = int(op.attributes["mhlo.frontend_attributes"]["value"].value)
+    return value if module.flows.values[value].role == "tensor" else -1
+
+
+def _lies(problem: Problem, main: Any, tensor: str, value: Any) -> Layout:
+    """Return the layout of a value that is a tensor of the graph, resharded or not."""
+    from jaxlib.mlir import ir
+
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        sharding = shardings(main.arg_attrs)[ir.BlockArgument(value).arg_number]
+    else:
+        own = next((owner.attributes[name] for name in ("sharding", "out_sharding") if name in owner.attributes), None)
+        sharding = _of_op(owner) if own is None else own
+    return as_layout(problem, tensor, read(problem.mesh, len(value.type.shape), sharding))
+
+
+def _reduced(problem: Problem, op: Any) -> set[int]:
+    """Return the mesh axes over which the result of an op is summed by what follows it."""
+    sums = [use.owner for use in op.results[0].uses if use.owner.name == "sdy.all_reduce"]
+    told = [str(one.attributes["reduction_axes"]) for one in sums]
+    return {axis for axis, name in enumerate(problem.mesh.axes) for text in told if f'"{name}"' in text}
 
 
 @contextmanager

@@ -11,19 +11,23 @@ beside this one. What each of them does:
 - what is pinned is a start, not closed; an axis pinned to R is closed to the tensor;
 - a mesh axis may be cut in two (a sub-axis) and need not divide what it cuts.
 
-A layout has whole axes that divide, so what else is propagated is left out at the end, and reshards bring operands to
-an op and its results to their own layouts. Tied sources are a sharding group; a tied output leaves as its leader is
-pinned.
+A layout has whole axes that divide, so what else is propagated is left out at the end. Then explicit reshards
+(`explicit_reshards_util`): an op runs cut along the factors that the most elements of its tensors lie along, operands
+are brought there, and results to their own layouts. Tied sources are a sharding group; a tied output leaves as its
+leader is pinned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 
-from ops.placement import Layout, Placement, Replicate, Shard
+from ops.bind import Row, composes
+from ops.placement import Layout, Partial, Placement, Replicate, Shard
+from solver.graph import Node, flat
 from solver.greedy.flows import Flows
+from solver.greedy.follow import follow
 from solver.greedy.propagation import Axes, Propagation, Units
-from solver.greedy.read_back import read_back
 from solver.plan import Plan
 from solver.problem import Problem
 
@@ -43,10 +47,111 @@ def shardy(problem: Problem) -> Plan:
     Raises
     ------
     StuckError
-        Where no row of an op lies between the layouts of its operands and results.
+        Where an op has no row that its operands can be brought to.
     """
-    axes = shardy_axes(problem)
-    return read_back(problem, {tensor: as_layout(problem, tensor, placed) for tensor, placed in axes.items()})
+    return plan_of(problem, shardy_axes(problem))
+
+
+def plan_of(problem: Problem, axes: Mapping[str, Sequence[Axes]]) -> Plan:
+    """Return the plan that follows from what cuts each tensor, with Shardy's explicit reshards.
+
+    Parameters
+    ----------
+    problem : Problem
+    axes : mapping
+        Tensor -> per dim the units that cut it.
+
+    Returns
+    -------
+    Plan
+        Status ``feasible``, without a bound.
+
+    Raises
+    ------
+    StuckError
+        Where an op has no row that its operands can be brought to.
+    """
+    held = {tensor: as_layout(problem, tensor, placed) for tensor, placed in axes.items()}
+    made = {tensor: layout for tensor, layout in held.items() if problem.graph.tensors[tensor].producer is None}
+    needed: dict[str, Layout] = {}
+    for node in problem.graph.nodes.values():
+        rows = _voted(problem, node, held)
+        for use in problem.graph.operand_uses(node.name):
+            placed = [row.operands[use.slot] for row in rows]
+            needed[use.name] = problem.canonical(use.tensor, [one for one in placed if one is not None])
+        for slot, tensor in enumerate(node.results):
+            made[tensor] = problem.canonical(tensor, [row.results[slot] for row in rows])
+    return follow(problem, made, needed, held).plan
+
+
+def _voted(problem: Problem, node: Node, layouts: Mapping[str, Layout]) -> list[Row]:
+    """Return the row of an op for each mesh axis, by what the tensors of the op lie along.
+
+    The candidates are a factor and axes that cut it in some tensor. One after the other the best is taken: that of the
+    most elements; then one that passes before one that is reduced; that of the largest tensor; that which cuts most.
+    A factor that the op needs whole is no candidate. An op on one tensor runs as its operand or result lies, whichever
+    is cut more.
+    """
+    bound, sizes = problem.bound[node.name], problem.mesh.sizes
+    lying = _lying(problem, node, layouts)
+    if len(node.operands) == 1 and len(node.results) == 1 and lying:
+        cut = {
+            slot: math.prod(sizes[axis] for axes in along.values() for axis in axes) for slot, along in lying.items()
+        }
+        first = max(sorted(lying), key=lambda slot: cut[slot])
+        lying = {first: lying[first]}
+    left = {(k, axes[:end]) for along in lying.values() for k, axes in along.items() for end in range(1, len(axes) + 1)}
+    elements = {
+        slot: math.prod(problem.graph.tensors[name].shape)
+        for slot, name in enumerate((*flat(node.operands), *node.results))
+        if name is not None
+    }
+    found, taken = [bound.rows[0]] * len(sizes), dict[int, tuple[int, ...]]()
+
+    def worth(candidate: tuple[int, tuple[int, ...]]) -> tuple[int, ...]:
+        k, axes = candidate
+        votes = [elements[slot] for slot, along in lying.items() if along.get(k, ())[: len(axes)] == axes]
+        cut = math.prod(sizes[axis] for axis in axes[len(taken.get(k, ())) :])
+        return sum(votes), not _is_partial(bound.rows[k].results), max(votes), cut, k
+
+    while left:
+        k, axes = max(left, key=worth)
+        left.discard((k, axes))
+        tried = [bound.rows[k] if axis in axes else row for axis, row in enumerate(found)]
+        if composes(bound, tried, sizes):
+            found, taken[k] = tried, axes
+            used = {axis for one in taken.values() for axis in one}
+            left = {one for one in left if _goes_on(*one, taken, used)}
+    return found
+
+
+def _goes_on(k: int, axes: tuple[int, ...], taken: Mapping[int, tuple[int, ...]], used: Set[int]) -> bool:
+    """Tell whether axes lengthen what cuts a factor already, and the others are not used elsewhere."""
+    own = taken.get(k, ())
+    return axes[: len(own)] == own and len(axes) > len(own) and not used & set(axes[len(own) :])
+
+
+def _lying(problem: Problem, node: Node, layouts: Mapping[str, Layout]) -> dict[int, dict[int, tuple[int, ...]]]:
+    """Return for each slot of an op that is cut the mesh axes along each row; a row stands for the factor it cuts."""
+    bound, found = problem.bound[node.name], dict[int, dict[int, tuple[int, ...]]]()
+    rows = [k for k in problem.offered(bound) if not _is_partial(bound.rows[k].operands)]
+    for slot, name in enumerate((*flat(node.operands), *node.results)):
+        for axis, lies in enumerate(layouts.get(name, ()) if name is not None else ()):
+            if isinstance(lies, Shard):
+                ways = (lies, Shard(lies.dim))
+                along = [k for way in ways for k in rows if _placed(bound.rows[k])[slot] == way]
+                for k in along[:1]:
+                    of = found.setdefault(slot, {})
+                    of[k] = (*of.get(k, ()), axis)
+    return found
+
+
+def _placed(row: Row) -> tuple[Placement | None, ...]:
+    return (*row.operands, *row.results)
+
+
+def _is_partial(placed: Sequence[Placement | None]) -> bool:
+    return any(isinstance(one, Partial) for one in placed)
 
 
 def shardy_axes(problem: Problem) -> dict[str, list[Axes]]:
