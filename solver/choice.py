@@ -170,6 +170,12 @@ class Evaluation:
         """Bytes sent per device: by reshards and by kernels."""
         return sum(self.sent_by_kind.values())
 
+    def sent_over(self, axis: int) -> int:
+        """Return the bytes sent per device by collectives that involve a mesh axis."""
+        moves = (move for reshard in self.reshards for move in reshard.moves)
+        steps = (step for steps in self.kernels.values() for step in steps)
+        return sum(one.bytes for some in (moves, steps) for one in some if axis in one.axes)
+
     @cached_property
     def sent_by_kind(self) -> Mapping[str, int]:
         """Bytes sent per device by each kind of collective that sends any, of reshards and of kernels."""

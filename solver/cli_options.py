@@ -190,7 +190,8 @@ MODEL_OPTIONS = (
         callback=read_policies,
         metavar="NAME(ARG,...)",
         help="What may be sent or stays cut: 'no_communication(dp)', 'forbid(all_gather,*.weight,axis=tp)', "
-        "'batch_stays(dp)', 'zero(1,dp)', 'sequence_parallel(tp)', 'expert_parallel(ep)', 'equal_layers(h.*)'.",
+        "'batch_stays(dp)', 'zero(1,dp)', 'sequence_parallel(tp)', 'expert_parallel(ep)', 'equal_layers(h.*)', "
+        "'traffic(dp,100MB)'.",
     ),
     click.option(
         "--constraint",

@@ -22,6 +22,7 @@ from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.plan import UNPROVED, Plan
 from solver.planner_communication import communication_first
+from solver.planner_traffic import within_traffic
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
 from solver.repairs import find_repairs
 from solver.search.branch import Progress, Report, solve
@@ -148,6 +149,8 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
 def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
     if asked.objective == "communication":
         return communication_first(asked, lambda weighed: _best(weighed, gap, clock, explain))
+    if asked.budget is not None:
+        return within_traffic(asked, asked.budget, lambda levied: _best(levied, gap, clock, explain), gap)
     return _best(asked, gap, clock, explain)
 
 

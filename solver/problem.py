@@ -10,7 +10,7 @@ from typing import Any
 
 from ops.bind import BoundRule
 from ops.placement import PARTIAL_KINDS, Layout, Partial, Parts, Placement
-from solver.constraints.policy_kinds import Policy
+from solver.constraints.policy_kinds import Policy, Traffic
 from solver.cost.kernel_steps import sends
 from solver.cost.tariff import Tariff
 from solver.formula import Atom, Expression, atoms_of
@@ -63,6 +63,8 @@ class Problem:
         ``time``, or ``communication``: least communication, then least compute.
     counted : tuple of int
         What a picosecond of communication counts in a search, and what one of compute.
+    levy : tuple of (int, int)
+        Mesh axis, and the picoseconds that a search adds for every KiB over it.
     """
 
     graph: Graph
@@ -79,6 +81,7 @@ class Problem:
     assumed: tuple[tuple[Atom, bool], ...] = ()
     objective: str = "time"
     counted: tuple[int, int] = (1, 1)
+    levy: tuple[tuple[int, int], ...] = ()
 
     def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
         """Return the same question with these pins; the partial kinds of the graph follow from them."""
@@ -116,6 +119,11 @@ class Problem:
             found[demand.subject] = (*found.get(demand.subject, ()), demand)
         return found
 
+    @property
+    def budget(self) -> Traffic | None:
+        """The budget of traffic."""
+        return next((one for one in self.policy if isinstance(one, Traffic)), None)
+
     @cached_property
     def spoken_of(self) -> frozenset[str]:
         """The tensors and uses of which a wish speaks, so that their layouts have a place of their own."""
@@ -147,7 +155,9 @@ class Problem:
     def tariff(self, tensor: str | None = None) -> Tariff:
         """Return what may run, and how its time counts, for the reshards of a tensor, or (None) inside kernels."""
         if tensor not in self._tariffs:
-            self._tariffs[tensor] = Tariff(forbidden(self.mesh, self.policy, tensor), self.overlap, self.counted[0])
+            self._tariffs[tensor] = Tariff(
+                forbidden(self.mesh, self.policy, tensor), self.overlap, self.counted[0], self.levy
+            )
         return self._tariffs[tensor]
 
     @cached_property
@@ -377,6 +387,8 @@ def problem(
     given = wishes, read_overlap(overlap), read_expressions(graph, mesh, expressions)
     asked = Problem(graph, mesh, (), communication, offered, bound, refinement, (), *given).with_pins(read)
     _ = asked.alike  # refuses layers that differ
+    if objective == "communication" and asked.budget is not None:
+        raise ProblemError(f'{asked.budget} cannot be planned with beside objective="communication": leave one out')
     return replace(asked, objective=objective)
 
 

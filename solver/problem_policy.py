@@ -11,7 +11,7 @@ from typing import Any
 
 from ops.bind import BoundRule
 from ops.placement import Parts, Placement, Replicate, Shard
-from solver.constraints.policy_kinds import Batch, Equal, Expert, Forbid, Policy, Untie, Zero, fitting
+from solver.constraints.policy_kinds import Batch, Equal, Expert, Forbid, Policy, Traffic, Untie, Zero, fitting
 from solver.constraints.policy_kinds import Sequence as SequencePolicy
 from solver.graph import Graph
 from solver.layout import legal, placements
@@ -92,6 +92,9 @@ def read_policy(graph: Graph, mesh: Mesh, policy: Any) -> tuple[Policy, ...]:
             if not fitting((pattern,), graph.tensors):
                 raise ProblemError(f"{one}: {pattern!r} names no tensor of graph {graph.name!r}{_near(pattern, graph)}")
         _check(graph, one)
+    budgets = [str(one) for one in given if isinstance(one, Traffic)]
+    if len(budgets) > 1:
+        raise ProblemError(f"{' and '.join(budgets)}: one budget of traffic can be planned with")
     return tuple(given)
 
 
@@ -270,7 +273,7 @@ def alike(setting: Setting, policy: Sequence[Policy]) -> dict[str, str]:
 
 def _fellows(graph: Graph, pattern: str) -> Iterator[tuple[str, str]]:
     before, _, after = pattern.partition("*")
-    layer = re.compile(rf"(?s:{re.escape(before)})(\d+)" + translate(after))
+    layer = re.compile(rf"{re.escape(before)}(\d+)(?:{translate(after)}|{translate(after + '.*')})")
     first: dict[tuple[str, int], tuple[str, str]] = {}
     seen: Counter[tuple[str, str]] = Counter()
     for name, node in graph.nodes.items():

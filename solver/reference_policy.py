@@ -129,7 +129,7 @@ def _carried(graph: Graph, bound: Mapping[str, BoundRule], dim: int, some: set[s
 def _fellows(graph: Graph, pattern: str) -> dict[str, str]:
     """Pair each op of a later layer with the one of the first layer that has its name, or stands at its place."""
     begin, end = pattern.split("*", 1)
-    shape = re.compile(f"(?s:{re.escape(begin)})([0-9]+){translate(end)}")
+    shape = re.compile(f"{re.escape(begin)}([0-9]+)({translate(end)}|{translate(end + '.*')})")
     layers: dict[tuple[str, str, int], list[tuple[str, str]]] = {}
     count: Counter[tuple[str, str, str]] = Counter()
     for node in graph.nodes.values():

@@ -369,3 +369,35 @@ def test_ties_are_let_go(run: Run, model: Path, tmp_path: Path) -> None:
     code, _, said = run(*step, "--untie", "nothing")
     assert code == 2
     assert "untie('nothing') lets no tie of graph" in said
+
+
+def test_policies_constraints_objective_and_overlap(run: Run, model: Path, tmp_path: Path) -> None:
+    step = ("plan", model, "--mesh", "dp=2,tp=2", "--optimizer", "adamw")
+    wishes = ("--policy", "zero(1, dp)", "--policy", "batch_stays('dp')", "--overlap", "all_gather=0.5")
+    path = tmp_path / "plan.json"
+    code, said, _ = run(*step, *wishes, "--constraint", "(not (partial x dp))", "--json", path)
+    assert code == 0
+    assert "policy  zero(1, 'dp'); batch_stays('dp')" in said
+    assert "hidden  50% of all_gather" in said
+    assert run("check", path)[0] == 0
+    code, said, _ = run(*step, "--objective", "communication", "--json", path)
+    assert code == 0
+    assert "communication first" in said
+    assert run("check", path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--policy", "zero(1,ep)"), "zero(1, 'ep') names mesh axis 'ep', but the mesh has dp, tp"),
+        (("--policy", "ones(1)"), "'ones(1)' is no policy: write NAME(ARGUMENT, ...) with a name from"),
+        (("--constraint", "(sharded v 0 dp)"), "sharded(v, 0, dp) names no tensor"),
+        (("--constraint", "(sharded 0 dp)"), "write (sharded TENSOR DIM AXIS) and (partial TENSOR AXIS)"),
+        (("--overlap", "all_gather"), "is not written as KIND=FRACTION, as in all_gather=0.5"),
+        (("--overlap", "all_gather=2"), "overlap of all_gather: 2.0 is no fraction of its time"),
+    ],
+)
+def test_wishes_that_name_nothing_are_bad_input(run: Run, model: Path, options: tuple[str, ...], told: str) -> None:
+    code, _, said = run("plan", model, "--mesh", "dp=2,tp=2", *options)
+    assert code == 2
+    assert told in said

@@ -10,7 +10,7 @@ import z3
 from ops.placement import Replicate
 from solver.constraints.layouts import Layouts
 from solver.constraints.reason import Reason
-from solver.constraints.variables import BIG, FALSE, Literal
+from solver.constraints.variables import FALSE, Literal
 from solver.formula import Atom, Expression, FormulaError
 from solver.graph import Tensor
 from solver.layout import placements
@@ -144,10 +144,6 @@ def _constants(given: z3.ExprRef, text: str) -> Iterator[z3.ExprRef]:
             if term.children() or not z3.is_bool(term):
                 raise ProblemError(f"constraints: {text}: {term} is no Boolean, and a variable of your own must be one")
             yield term
-        if any(abs(number) >= BIG for number in term.decl().params() if isinstance(number, int)):
-            raise ProblemError(
-                f"constraints: {text}: Z3 cuts weights of {BIG} and more without a word: take smaller ones"
-            )
 
 
 def _atom(name: str) -> Atom | None:

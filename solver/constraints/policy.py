@@ -14,6 +14,7 @@ from solver.constraints.policy_kinds import (
     Forbid,
     Policy,
     Sequence,
+    Traffic,
     Untie,
     Zero,
 )
@@ -198,7 +199,8 @@ def equal_layers(*patterns: str) -> Equal:
     Parameters
     ----------
     *patterns : str
-        Globs over names of ops, whose first ``*`` stands for the number of the layer: ``equal_layers("h.*")``.
+        Names of layers, whose first ``*`` stands for a number: ``equal_layers("model.layers.*")`` speaks of all ops
+        whose name, or else module, is so or begins so with a dot behind it.
 
     Returns
     -------
@@ -212,6 +214,37 @@ def equal_layers(*patterns: str) -> Equal:
     if not patterns or not all(isinstance(pattern, str) and "*" in pattern for pattern in patterns):
         raise ValueError(f"equal_layers{patterns!r}: give names of ops with * for the layer, as equal_layers('h.*')")
     return Equal(patterns)
+
+
+def traffic(axis: str, most: int | str) -> Traffic:
+    """Send no more than so many bytes over a mesh axis.
+
+    Parameters
+    ----------
+    axis : str
+        The mesh axis.
+    most : int or str
+        What a device sends in the whole step by collectives that involve the axis: bytes, or a text as ``"1.5GB"``
+        (kB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024).
+
+    Returns
+    -------
+    Traffic
+        One of it can be planned with. The bound is by a multiplier, so that a gap may stay open.
+
+    Raises
+    ------
+    ValueError
+        For an axis that is no text, or an amount that is none.
+    """
+    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(\w*)\s*", str(most))
+    if isinstance(most, bool) or amount is None or amount[2] not in UNITS:
+        raise ValueError(f"traffic: {most!r} is no amount of bytes: write a number, or one as '1.5GB'")
+    return Traffic(_axis("traffic", axis), int(float(amount[1]) * UNITS[amount[2]]))
+
+
+UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+"""Bytes of each unit."""
 
 
 def policy_from_text(text: str) -> Policy:
@@ -256,6 +289,7 @@ MAKERS: dict[str, Callable[..., Policy]] = {
         sequence_parallel,
         expert_parallel,
         equal_layers,
+        traffic,
         untie,
     )
 }
@@ -287,6 +321,7 @@ _READERS: dict[str, Callable[[Any], Policy]] = {
     "zero": lambda given: zero(given["stage"], given["axis"]),
     "sequence_parallel": lambda given: sequence_parallel(given["axis"], *given["tensors"], dim=given["dim"]),
     "expert_parallel": lambda given: expert_parallel(given["axis"], *given["tensors"]),
+    "traffic": lambda given: traffic(given["axis"], given["most"]),
     "equal_layers": lambda given: equal_layers(*given["patterns"]),
 }
 

@@ -28,6 +28,7 @@ class Policy:
     """One policy; made by the functions of this module."""
 
     name: ClassVar[str] = ""
+    usual_dim: ClassVar[int] = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as plain JSON values, under the name of the function that makes it."""
@@ -35,14 +36,16 @@ class Policy:
         return {self.name: {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}}
 
     def __str__(self) -> str:
-        told = [
-            repr(value[0] if len(value) == 1 else value) if isinstance(value, tuple) else repr(value)
-            for value in self._told()
-        ]
-        return f"{self.name}({', '.join(told)})"
-
-    def _told(self) -> list[Any]:
-        return [value for field in fields(self) if (value := getattr(self, field.name)) not in (None, ())]
+        """Return the call that makes it."""
+        told: list[str] = []
+        named: list[str] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "dim":
+                named = [] if value == self.usual_dim else [f"dim={value}"]
+                continue
+            told += map(repr, value) if isinstance(value, tuple) else [repr(value)]
+        return f"{self.name}({', '.join([*told, *named])})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class Sequence(Policy):
     """
 
     name: ClassVar[str] = "sequence_parallel"
+    usual_dim: ClassVar[int] = 1
     axis: str
     dim: int
     tensors: tuple[str, ...]
@@ -163,6 +167,22 @@ class Expert(Policy):
     name: ClassVar[str] = "expert_parallel"
     axis: str
     tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic(Policy):
+    """A budget of what is sent over a mesh axis; made by `traffic`.
+
+    Parameters
+    ----------
+    axis : str
+    most : int
+        Bytes per device in the whole step.
+    """
+
+    name: ClassVar[str] = "traffic"
+    axis: str
+    most: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,10 @@ def kernel_steps(
     after = _exchanged([one for one in planned if one.adds], node, bound, device, dtypes, mesh, named)
     synced = sorted(axis for factor, axes in named.items() if bound.factors[factor].kind == "synced" for axis in axes)
     reduced = _reduced(op, node, device, synced, ITEMSIZE[computed_in(node, bound, dtypes)], mesh)
-    return tuple(replace(one, time=tariff.counted(one.kind, one.time)) for one in (*before, *reduced, *after))
+    return tuple(
+        replace(one, time=tariff.counted(one.kind, one.time) + tariff.levied(one.bytes, one.axes))
+        for one in (*before, *reduced, *after)
+    )
 
 
 def kernel_times(

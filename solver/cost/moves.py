@@ -250,6 +250,7 @@ class _Maker:
             rows = np.flatnonzero(kind == code)
             held = self.elements[source[rows]]
             prices[:, rows] = self._prices(KINDS[code], link, n, held, larger[rows], copies[rows])
+        prices[1] += self._levied(prices[0], (axis,))
         return np.stack([source, target, kind, np.full_like(kind, 1 << axis), *prices])
 
     def _ahead(self, codes: Ints, label: Ints) -> Ints:
@@ -282,6 +283,14 @@ class _Maker:
         sent, time = COLLECTIVES[kind](link, n, elements, itemsize, self.tensor.bucket)
         copied = copies and kind not in ("all_reduce", "permute")
         return Price(sent, counted(kind, time + (transfer_time(larger * itemsize, bandwidth) if copied else 0)))
+
+    def _levied(self, sent: Ints, axes: tuple[int, ...]) -> Ints:
+        """Return what bytes cost more on mesh axes, equal ones once, in Python's whole numbers."""
+        if not self.tensor.tariff.levy:
+            return np.zeros_like(sent)
+        amounts, where = np.unique(sent, return_inverse=True)
+        costs = [self.tensor.tariff.levied(amount, axes) for amount in amounts.tolist()]
+        return np.array(costs, dtype=np.int64)[where]
 
     def swaps(self, a: int, b: int) -> Ints:
         """Exchange the placements of two mesh axes of equal size: each device sends its block to another device."""
@@ -321,6 +330,7 @@ class _Maker:
             link = slowest([self.tensor.links[axis] for axis in axes_of(int(mask))])
             held = self.elements[source[rows]]
             prices[:, rows] = self._prices("permute", link, 1, held, held, held < 0)
+            prices[1, rows] += self._levied(prices[0, rows], axes_of(int(mask)))
         return np.stack([source, target, np.full_like(source, KIND["permute"]), bits, *prices])
 
 

@@ -10,6 +10,8 @@ from solver.cost.collectives import COLLECTIVES
 
 EXCHANGES = ("halo_exchange", "shift")
 """The exchanges of borders that kernels make."""
+LEVIED = 1024
+"""A levy is in whole picoseconds for so many bytes."""
 SENDING = (*COLLECTIVES, *EXCHANGES)
 """Every kind of collective: those of reshards, and those of kernels."""
 
@@ -26,11 +28,14 @@ class Tariff:
         Kind and the fraction of its time that runs beside compute.
     weight : int
         What one picosecond counts: 1, but where communication comes before compute.
+    levy : tuple of (int, int)
+        Mesh axis, and the picoseconds that every KiB sent over it costs more: a multiplier of a budget of traffic.
     """
 
     forbidden: frozenset[tuple[str, int]] = frozenset()
     hidden: tuple[tuple[str, Fraction], ...] = ()
     weight: int = 1
+    levy: tuple[tuple[int, int], ...] = ()
 
     def allows(self, kind: str, axes: Iterable[int]) -> bool:
         """Tell whether a collective may run.
@@ -52,6 +57,18 @@ class Tariff:
         """
         left = 1 - dict(self.hidden).get(kind, Fraction(0))
         return self.weight * -(-time * left.numerator // left.denominator)
+
+
+    def levied(self, sent: int, axes: Iterable[int]) -> int:
+        """Return what bytes over mesh axes cost more, in picoseconds, rounded down.
+
+        Examples
+        --------
+        >>> Tariff(levy=((0, 1024),)).levied(100, (0, 1))
+        100
+        """
+        taken = tuple(axes)
+        return sum(rate * sent // LEVIED for axis, rate in self.levy if axis in taken)
 
 
 PLAIN = Tariff()

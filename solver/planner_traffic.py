@@ -1,0 +1,121 @@
+"""A budget of traffic: the plan of least time among those that send no more than so many bytes over a mesh axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from solver.choice import Choice, Evaluation
+from solver.constraints.policy_kinds import Traffic
+from solver.constraints.reason import policy_reason
+from solver.cost.tariff import LEVIED
+from solver.explanation import Explanation, Fact
+from solver.plan import UNPROVED, Plan
+from solver.problem import Problem
+from solver.words import size
+
+ROUNDS = 12
+"""Multipliers that are tried."""
+LARGEST = 2**24
+"""No multiplier is larger: bytes times it stay within 64 bits."""
+
+
+def within_traffic(asked: Problem, policy: Traffic, search: Callable[[Problem], Plan], gap: float) -> Plan:
+    """Plan within a budget of traffic.
+
+    Parameters
+    ----------
+    asked : Problem
+    policy : Traffic
+    search : callable
+        Finds a plan of least price.
+    gap : float
+        The fraction of the cost by which the bound may stay below it.
+
+    Returns
+    -------
+    Plan
+        Optimal where the bound is reached, else feasible with its gap; infeasible where every plan sends more;
+        unknown where none was found.
+
+    Notes
+    -----
+    With a multiplier k every byte over the mesh axis costs k more. That is at most k * N for a plan within the budget
+    of N bytes, so what every plan costs then, less k * N, bounds its time (Lagrange). Reshards take paths of least
+    price then, which cost no more than those of least time.
+    """
+    known = _Known(asked, policy)
+    free = search(asked)
+    if free.choice is None:
+        return free
+    sent = known.learn(free, 0)
+    if known.choice is not None and free.status == "optimal":
+        return replace(free, certificate=known.certificate)
+    thrifty = search(replace(asked, counted=(0, 0), levy=((known.axis, LEVIED),)))
+    known.add_time(thrifty)
+    known.take(thrifty.choice)
+    if thrifty.bound_ps > policy.most:
+        told = _too_little(policy, thrifty.bound_ps)
+        return Plan(asked, "infeasible", explanation=told, stages=known.stages)
+    low, high = 0, max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
+    for _ in range(ROUNDS):
+        if known.choice is not None and known.cost - known.bound <= gap * known.cost:
+            break
+        multiplier = high if not known.enough else (low + high) // 2
+        if known.enough and multiplier == low:
+            break
+        if known.learn(search(replace(asked, levy=((known.axis, multiplier),))), multiplier) > policy.most:
+            low, high = multiplier, high if known.enough else min(LARGEST, 4 * high)
+        else:
+            high, known.enough = multiplier, True
+    return known.plan()
+
+
+class _Known:
+    """What is known so far: the best plan within the budget, and the best bound with its proof."""
+
+    def __init__(self, asked: Problem, policy: Traffic) -> None:
+        self.asked, self.policy, self.axis = asked, policy, asked.mesh.axis(policy.axis)
+        self.choice: Choice | None = None
+        self.cost = self.bound = 0
+        self.enough = False
+        self.certificate: Mapping[str, Any] = {"multiplier": 0, "certificate": UNPROVED}
+        self.stages: dict[str, float] = {}
+
+    def learn(self, found: Plan, multiplier: int) -> int:
+        """Take what a plan with a multiplier says; return what it sends by the paths that it takes then."""
+        self.add_time(found)
+        bound = found.bound_ps - multiplier * self.policy.most // LEVIED
+        if found.certificate is not None and bound >= self.bound:
+            self.bound, self.certificate = bound, {"multiplier": multiplier, "certificate": found.certificate}
+        self.take(found.choice)
+        return self.policy.most + 1 if found.choice is None else found.evaluation.sent_over(self.axis)
+
+    def take(self, choice: Choice | None) -> None:
+        """Keep a plan that is within the budget and cheaper."""
+        if choice is None:
+            return
+        plan = Evaluation(self.asked, choice)
+        within = plan.sent_over(self.axis) <= self.policy.most
+        if within and (self.choice is None or plan.total < self.cost):
+            self.choice, self.cost = choice, plan.total
+
+    def add_time(self, found: Plan) -> None:
+        """Count the seconds of each stage."""
+        for name, seconds in found.stages.items():
+            self.stages[name] = self.stages.get(name, 0.0) + seconds
+
+    def plan(self) -> Plan:
+        """Return the best plan with the best bound."""
+        if self.choice is None:
+            return Plan(self.asked, "unknown", stages=self.stages)
+        bound = min(self.bound, self.cost)
+        figures = self.choice, self.certificate, bound, bound, "certificate"
+        return Plan(self.asked, "optimal" if bound == self.cost else "feasible", *figures, stages=self.stages)
+
+
+def _too_little(policy: Traffic, least: int) -> Explanation:
+    reason = policy_reason(policy)
+    text = f"{reason.text}, but every plan sends {size(least)} at least"
+    return Explanation((Fact(reason.kind, reason.subject, text, reason.source),), (), True)
