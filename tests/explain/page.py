@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.explain.scenario import Scenario, Wishes, scenarios
+from tests.explain.scenario import Scenario, Wishes, scenarios, written
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanations.md"
 SHOWN = (
@@ -50,6 +50,9 @@ def _wishes(wishes: Wishes) -> list[str]:
     if wishes.communication != "any":
         lines.append(f'communication "{wishes.communication}"')
     lines += [f"policy {one}" for one in wishes.policy]
+    lines += [f"constraint {written(one)}" for one in wishes.constraints]
+    if wishes.memory is not None:
+        lines.append(f"memory {wishes.memory}")
     return lines
 
 

@@ -9,18 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import z3
+
 from ops import RuleError
-from solver import Graph, Mesh, Plan, plan
+from solver import Graph, Mesh, Plan, partial, plan, sharded
 from solver.advice import explain_plan
 from solver.constraints import policy as policies
+from solver.constraints.expression import read_expressions
 from solver.constraints.policy import untie
 from solver.explanation import Explanation, Fact
-from solver.problem import DEFAULT_CAPABILITIES, problem
+from solver.problem import DEFAULT_CAPABILITIES, Problem, problem
 from tests.explain.notation import graph_of
 
 FOLDER = Path(__file__).parent / "scenarios"
 FREE = "any"
 """What communication is where a person says nothing."""
+TERMS = {"sharded": sharded, "partial": partial, "Not": z3.Not, "And": z3.And, "Or": z3.Or, "Implies": z3.Implies}
+"""What a constraint in a scenario is written with."""
 SECONDS = 60.0
 """For the prices of wishes; a scenario takes a fraction of one."""
 
@@ -33,6 +38,8 @@ class Wishes:
     pins: tuple[tuple[str, str], ...] = ()
     communication: str = FREE
     policy: tuple[Any, ...] = ()
+    constraints: tuple[Any, ...] = ()
+    memory: int | str | None = None
     capabilities: frozenset[str] = DEFAULT_CAPABILITIES
 
     def on(self, graph: Graph) -> Plan:
@@ -46,25 +53,47 @@ class Wishes:
             "pins": pins,
             "communication": self.communication,
             "policy": self.policy,
+            "constraints": self.constraints,
+            "memory": self.memory,
             "capabilities": self.capabilities,
         }
+
+    def asked(self, graph: Graph) -> Problem:
+        """Return the question, without a budget."""
+        options = self.options()
+        expressions = read_expressions(options.pop("constraints"))
+        del options["memory"]
+        return problem(graph, Mesh(self.mesh), **options, expressions=expressions)
 
     def only(self, facts: Iterable[Fact], graph: Graph) -> Wishes:
         """Return these wishes without all that a person chose and that is not among some facts."""
         kept = list(facts)
         tied = {fact.subject for fact in kept if fact.kind == "tie"}
         letting_go = [follower for follower in graph.ties if follower not in tied]
-        asked = {fact.source for fact in kept if fact.kind == "policy"}
+        kinds = {fact.kind for fact in kept}
+        asked = {fact.source for fact in kept if fact.kind in ("policy", "expression")}
         return replace(
             self,
             pins=tuple((fact.subject, placed(fact)) for fact in kept if fact.kind == "pin"),
-            communication=self.communication if any(fact.kind == "communication" for fact in kept) else FREE,
+            communication=self.communication if "communication" in kinds else FREE,
             policy=(*(one for one in self.policy if str(one) in asked), *([untie(*letting_go)] if letting_go else [])),
+            constraints=tuple(one for one in self.constraints if written(one) in asked),
+            memory=self.memory if "budget" in kinds else None,
         )
 
     def repaired(self, change: Mapping[str, Any], graph: Graph) -> Wishes:
         """Return these wishes after a repair, which is read as a program would read it."""
-        known = {"drop", "communication", "untie", "drop_policy", "mesh", "capabilities", "pin"}
+        known = {
+            "drop",
+            "pin",
+            "communication",
+            "untie",
+            "drop_policy",
+            "drop_constraint",
+            "mesh",
+            "memory",
+            "capabilities",
+        }
         assert change.keys() <= known, change.keys() - known
         policy = [one for one in self.policy if str(one) not in change.get("drop_policy", ())]
         return replace(
@@ -76,17 +105,23 @@ class Wishes:
             ),
             communication=change.get("communication", self.communication),
             policy=(*policy, *([untie(*change["untie"])] if "untie" in change else [])),
+            constraints=tuple(one for one in self.constraints if written(one) not in change.get("drop_constraint", ())),
+            memory=change.get("memory", self.memory),
             capabilities=self.capabilities | set(change.get("capabilities", ())),
         )
 
     def _without(self, dropped: Iterable[str], graph: Graph) -> Iterator[tuple[str, str]]:
         """Yield the pins, tensor by tensor where a pattern pins several, without those that are dropped."""
-        mesh = Mesh(self.mesh)
-        for pin in problem(graph, mesh, pins=self.options()["pins"]).pins:
-            written, _, placement = pin.source.rpartition(":")
-            known_as = pin.source if written == pin.subject else f"{pin.subject}:{placement} (of {written})"
+        for pin in self.asked(graph).pins:
+            pattern, _, placement = pin.source.rpartition(":")
+            known_as = pin.source if pattern == pin.subject else f"{pin.subject}:{placement} (of {pattern})"
             if known_as not in dropped:
                 yield pin.subject, placement
+
+
+def written(constraint: Any) -> str:
+    """Return a constraint as explanations write it."""
+    return read_expressions([constraint])[0].text
 
 
 def placed(fact: Fact) -> str:
@@ -96,7 +131,7 @@ def placed(fact: Fact) -> str:
 
 def named(fact: Fact) -> str:
     """Return a fact as a scenario writes it: its kind and what it is about."""
-    told = {"pin": f"{fact.subject}:{placed(fact)}", "policy": fact.source}
+    told = {"pin": f"{fact.subject}:{placed(fact)}", "policy": fact.source, "expression": fact.source}
     return f"{fact.kind} {told.get(fact.kind, fact.subject)}".strip()
 
 
@@ -161,6 +196,8 @@ def read(path: Path) -> Scenario:
         pins=tuple(pin_of(one) for one in given.pop("pins", [])),
         communication=given.pop("communication", FREE),
         policy=tuple(policy_of(one) for one in given.pop("policy", [])),
+        constraints=tuple(eval(one, dict(TERMS)) for one in given.pop("constraints", [])),
+        memory=given.pop("memory", None),
         capabilities=frozenset(given.pop("capabilities", DEFAULT_CAPABILITIES)),
     )
     return Scenario(

@@ -20,8 +20,6 @@ from solver import Plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.explanation import Explanation
-from solver.mesh import Mesh
-from solver.problem import problem
 from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
 
 SCENARIOS = scenarios()
@@ -72,12 +70,19 @@ def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
         change = json.loads(json.dumps(repair.to_json()))["change"]
         found = scenario.wishes.repaired(change, scenario.graph()).on(scenario.graph())
         assert checked(found), repair
-        assert (found.cost, found.memory.peak) == (repair.cost, repair.memory), repair
+        assert found.cost is not None
+        assert repair.cost is not None
+        if repair.proved:
+            assert (found.cost, found.memory.peak) == (repair.cost, repair.memory), repair
+        else:
+            assert found.cost <= repair.cost, repair
 
 
 def feasible(wishes: Wishes, scenario: Scenario) -> bool:
-    asked = problem(scenario.graph(), Mesh(wishes.mesh), **wishes.options())
-    verdict = Checker(whole_graph(asked)).check().status
+    """Ask Z3, which knows all but budgets; the search where there is one."""
+    if wishes.memory is not None:
+        return wishes.on(scenario.graph()).status != "infeasible"
+    verdict = Checker(whole_graph(wishes.asked(scenario.graph()))).check().status
     assert verdict != "unknown"
     return verdict == "sat"
 
