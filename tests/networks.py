@@ -7,9 +7,10 @@ from itertools import product
 import numpy as np
 
 from solver.search.bound import certified_bound
-from solver.search.branch import Leaf, Result, Tree
+from solver.search.branch import Result
 from solver.search.flat import SCALE_BITS
 from solver.search.network import INF, Domains, Edge, IdArray, IntArray, Network, Variable, arc_consistency
+from solver.search.tree import Leaf, Tree
 
 
 def variables(*costs: list[int]) -> tuple[Variable, ...]:

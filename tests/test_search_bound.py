@@ -17,6 +17,7 @@ from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.incumbent import Incumbent, dive, edge_prices, orders
 from solver.search.network import INF, Network, arc_consistency
 from solver.search.reduce import NEVER, reduced
+from solver.search.shares import BY_SPAN, EVENLY, PATIENT
 from solver.search.split import tension
 
 
@@ -74,6 +75,48 @@ def test_the_bound_never_falls_by_more_than_rounding(seed: int) -> None:
         dual.sweep()
         assert dual.units >= before - len(found.values) * len(found.flat.tail)
         before = dual.units
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_way_of_sharing_out_gives_a_true_bound(seed: int) -> None:
+    network = random_network(seed)
+    found = flat(network)
+    if found is None:
+        return
+    for ways in ((BY_SPAN,), (EVENLY,), (BY_SPAN, EVENLY), (BY_SPAN, EVENLY, PATIENT)):
+        dual = Dual(found)
+        for sweeps in range(12):
+            dual.sweep(ways[sweeps % len(ways)])
+        assert dual.units <= certified_bound(network, dual.messages()) <= best_cost(network) << SCALE_BITS
+
+
+@pytest.mark.parametrize("times", [1, 16, 2**20])
+def test_a_leap_gives_a_true_bound_and_can_be_undone(times: int) -> None:
+    network = frustrated(7, 6)
+    found = flat(network)
+    assert found is not None
+    dual = Dual(found)
+    dual.sweep()
+    before = dual.snapshot()
+    dual.sweep()
+    now, units = dual.snapshot(), dual.units
+    dual.leap(before, now, times)
+    dual.sweep()
+    assert dual.units <= certified_bound(network, dual.messages()) <= best_cost(network) << SCALE_BITS
+    dual.restore(now)
+    assert dual.units == units
+    assert all((one == other).all() for one, other in zip(dual.state, now, strict=True))
+
+
+def test_nobody_shares_out_more_than_there_is() -> None:
+    network = transformer(1, copies=True)
+    found = flat(network)
+    assert found is not None
+    given = found.flat
+    for share, ends in ((given.tail_share, given.tail), (given.head_share, given.head)):
+        for way in (BY_SPAN, EVENLY, PATIENT):
+            assert np.bincount(ends, share[way]).max() <= 1 + 1e-9
+            assert share[way].min() > 0
 
 
 def test_a_tree_is_bounded_exactly() -> None:

@@ -8,11 +8,12 @@ from networks import assert_optimal, best_cost, edge, frustrated, proved, random
 
 from solver.search import branch
 from solver.search.bound import Dual
-from solver.search.branch import Leaf, Progress, Split, solve
+from solver.search.branch import Progress, solve
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent
 from solver.search.network import INF, Network, arc_consistency
 from solver.search.region import SIZES, improve, part
+from solver.search.tree import Leaf, Split
 
 
 @pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 800, 100)], ids=str)

@@ -15,8 +15,9 @@ class Flat(NamedTuple):
 
     start: IntArray
     """First value of each variable."""
-    divisor: IntArray
-    """Into how many shares each variable splits what it holds."""
+    tail_share: NDArray[np.float64]
+    head_share: NDArray[np.float64]
+    """For each way of a sweep the share that an edge gets of what its tail holds, and its head."""
     out_start: IntArray
     out_edge: IntArray
     in_start: IntArray

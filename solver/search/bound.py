@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from solver.search.arrays import State
 from solver.search.flat import SCALE_BITS, FlatNetwork
-from solver.search.kernels import closing, sweep
+from solver.search.kernels import LIMIT, closing, sweep
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network, arc_consistency
+from solver.search.shares import PATIENT
 
 MOST = 2**62
 """No number in a certificate exceeds this."""
@@ -43,6 +44,7 @@ class Dual:
         flat = network.flat
         count, edges = len(flat.start) - 1, len(flat.tail)
         self.network = network
+        self.way: int = PATIENT if parent is None else parent.way
         self.values = int(np.diff(flat.start).max(initial=0))
         self.layouts = int(max(flat.rows.max(initial=0), flat.columns.max(initial=0)))
         if parent is None:
@@ -68,9 +70,35 @@ class Dual:
             ):
                 self.state.ahead[i] = self.state.behind[i] = True
 
-    def sweep(self) -> bool:
-        """Go forward and back once; return False when nothing changed, which no later sweep will either."""
-        return sweep(self.network.flat, self.state, self.values, self.layouts) > 0
+    def sweep(self, way: int = PATIENT) -> bool:
+        """Go forward and back once; return False when nothing changed, which no later sweep of this way will either."""
+        if way != self.way:
+            self.way = way
+            self.revisit()
+        return sweep(self.network.flat, self.state, way, self.values, self.layouts) > 0
+
+    def revisit(self) -> None:
+        """Let the next sweep visit every variable, whether its inputs changed or not."""
+        self.state.ahead[:] = True
+        self.state.behind[:] = True
+
+    def leap(self, before: State, now: State, times: int) -> None:
+        """Move all messages `times` as far again as they moved between two earlier states."""
+        for messages, then, later in (
+            (self.state.to_tail, before.to_tail, now.to_tail),
+            (self.state.to_head, before.to_head, now.to_head),
+        ):
+            np.clip(later + times * (later - then), -LIMIT, LIMIT, out=messages)
+        self.revisit()
+
+    def snapshot(self) -> State:
+        """Return a copy of the state."""
+        return State(**{name: array.copy() for name, array in self.state._asdict().items()})
+
+    def restore(self, state: State) -> None:
+        """Go back to an earlier state."""
+        for array, kept in zip(self.state, state, strict=True):
+            array[:] = kept
 
     @property
     def units(self) -> int:

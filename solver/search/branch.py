@@ -10,72 +10,39 @@ from typing import TypeAlias
 
 import numpy as np
 
-from solver.search.bound import Dual, Messages, certified_bound, picoseconds
+from solver.search.arrays import State
+from solver.search.bound import Dual, picoseconds
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
-from solver.search.network import INF, BoolArray, Domains, IntArray, Network, arc_consistency
+from solver.search.network import INF, BoolArray, Domains, Network, arc_consistency
 from solver.search.region import improve
+from solver.search.shares import BY_SPAN, EVENLY, PATIENT
 from solver.search.split import proposals
+from solver.search.tree import NOTHING, Leaf, Part, Tree, grown
 
 SEEDS = range(8)
 """Seeds of the random orders in which assignments are read off."""
 
+HASTY = 12, 0.02
 AT_ROOT = 30, 0.01
 BELOW = 10, 0.05
 """No more sweeps when so many of them gained less than this fraction of what is missing, at the root and below it."""
 
+LEAP_AFTER = 10
+"""Patient sweeps at the root whose direction is tried out further."""
+
+FARTHEST = 16
+"""The farthest leap, as a multiple of that direction."""
+
 DIVE_AFTER = 10
 """Sweeps at the root after which something allowed is looked for, where none was read off."""
 
-REGION_NODES = 40
-REGION_SWEEPS = 2000
+REGION_NODES = 8
+REGION_SWEEPS = 150
 """Limits of the search in a region of an incumbent; they count work, so that the same input gives the same result."""
 
 TREE_BYTES = 2**31
 """No more branching once the messages of the leaves take this much memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class Leaf:
-    """A part of the values whose bound is proved by messages.
-
-    Parameters
-    ----------
-    messages : Messages or None
-        They prove `units` on what arc consistency leaves of this part; None where it leaves nothing.
-    units : int
-        The bound in 1/4096 ps.
-    infeasible : bool
-        Arc consistency empties a domain, so no assignment is allowed here.
-    """
-
-    messages: Messages | None
-    units: int
-    infeasible: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """The values of one variable in two parts.
-
-    Parameters
-    ----------
-    variable : int
-        Index of the variable.
-    left_values, right_values : int64 arrays
-        Its values that are left at this point, in two disjoint parts, both with something in them.
-    left, right : Leaf or Split
-        What is proved on each part.
-    """
-
-    variable: int
-    left_values: IntArray
-    right_values: IntArray
-    left: Tree
-    right: Tree
-
-
-Tree: TypeAlias = Leaf | Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +132,7 @@ def solve(
     try:
         start = arc_consistency(network)
         if not start.feasible:
-            return Result(None, INF, _NOTHING, INF, True, 0, 1, limits.seconds)
+            return Result(None, INF, NOTHING, INF, True, 0, 1, limits.seconds)
         search = _Search(network, start.domains, limits)
         search.run()
     except KeyboardInterrupt:
@@ -175,9 +142,6 @@ def solve(
             )
             return Result(None, INF, Leaf(zeros, 0), 0, False, 0, 0, limits.seconds)
     return search.result()
-
-
-_NOTHING = Leaf(None, INF << SCALE_BITS, infeasible=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +164,6 @@ class _Limits:
         return self.seconds > self.timeout
 
 
-class _Part:
-    """A node of the tree while it grows."""
-
-    def __init__(self, domains: Domains, dual: Dual | None) -> None:
-        self.domains, self.dual = domains, dual
-        self.units = INF << SCALE_BITS if dual is None else 0
-        self.split: tuple[int, IntArray, IntArray, _Part, _Part] | None = None
-
-
 class _Search:
     """The work of `solve`."""
 
@@ -217,8 +172,8 @@ class _Search:
         self.flat = flatten(network, domains)
         dual = Dual(self.flat)
         self.incumbent = Incumbent(dual)
-        self.root = _Part(domains, dual)
-        self.open: list[tuple[int, int, _Part]] = []
+        self.root = Part(domains, dual)
+        self.open: list[tuple[int, int, Part]] = []
         self.sweeps, self.nodes, self.stopped = 0, 0, False
         per_leaf = 8 * sum(sum(edge.table.shape) for edge in network.edges)
         self.most_nodes = min(limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))
@@ -235,7 +190,7 @@ class _Search:
             for child in children:
                 self._push(child)
 
-    def _push(self, part: _Part) -> None:
+    def _push(self, part: Part) -> None:
         if part.dual is not None:
             heapq.heappush(self.open, (part.units, self.nodes, part))
         self.nodes += 1
@@ -246,19 +201,27 @@ class _Search:
         return self.stopped or (cost < INF and cost - picoseconds(units) <= self.limits.gap * cost)
 
     def _raise_root(self) -> None:
-        """Sweep over the whole network and read assignments off, while that helps."""
-        dual, improved = self.root.dual, True
+        """Sweep over the whole network, hastily at first, and look for better assignments, while that helps."""
+        dual = self.root.dual
         assert dual is not None
-        while improved and not self._finished(self.root.units):
+        self._raise(self.root, dual, *HASTY, (BY_SPAN, EVENLY))
+        self._look(dual)
+        while not self._finished(self.root.units):
             self._raise(self.root, dual, *AT_ROOT)
-            improved = self.incumbent.choice is None and self._dive(dual)
-            for order in orders(len(self.network.variables), SEEDS):
-                if self._finished(self.root.units):
-                    break
-                improved |= self.incumbent.read(dual, order)
-                self._tell(self.root.units)
-            if self.depth == 0 and self.incumbent.choice is not None:
-                improved |= improve(self.incumbent, dual, self._solve_region, self._told_to_stop)
+            if not self._look(dual):
+                break
+
+    def _look(self, dual: Dual) -> bool:
+        """Look for a better assignment; return whether there is one."""
+        improved = self.incumbent.choice is None and self._dive(dual)
+        for order in orders(len(self.network.variables), SEEDS):
+            if self._finished(self.root.units):
+                break
+            improved |= self.incumbent.read(dual, order)
+            self._tell(self.root.units)
+        if self.depth == 0 and self.incumbent.choice is not None:
+            improved |= improve(self.incumbent, dual, self._solve_region, self._told_to_stop)
+        return improved
 
     def _dive(self, dual: Dual) -> bool:
         """Look for anything allowed at all; return whether there is an incumbent now."""
@@ -277,23 +240,48 @@ class _Search:
         self._tell(self.root.units)
         return self._finished(self.root.units)
 
-    def _raise(self, part: _Part, dual: Dual, window: int, enough: float) -> None:
+    def _raise(self, part: Part, dual: Dual, window: int, enough: float, ways: tuple[int, ...] = (PATIENT,)) -> None:
         """Sweep until the part needs no more, or gained less than `enough` of what is missing in `window` sweeps."""
         history: list[int] = []
+        before: State | None = None
         changed = True
         while changed and not self._finished(part.units):
-            changed = dual.sweep()
-            self.sweeps += 1
-            part.units = dual.units
+            changed = self._sweep(part, dual, ways[len(history) % len(ways)])
             history.append(part.units)
             if part is self.root and (len(history) <= 5 or len(history) % 5 == 0):
                 self.incumbent.offer(dual.state.choice)
                 if self.incumbent.choice is None and len(history) == DIVE_AFTER:
                     self._dive(dual)
             self._tell(part.units)
-            if len(history) > window and self._slow(history[-1] - history[-1 - window], part.units, enough):
+            if part is self.root and ways == (PATIENT,) and len(history) % LEAP_AFTER == 0:
+                if before is not None:
+                    self._leap(part, dual, before, history[-1] - history[-LEAP_AFTER])
+                before = dual.snapshot()
+            if len(history) > window and self._slow(part.units - history[-1 - window], part.units, enough):
                 break
         self.incumbent.offer(dual.state.choice)
+
+    def _sweep(self, part: Part, dual: Dual, way: int) -> bool:
+        """Sweep once; return whether anything changed."""
+        changed = dual.sweep(way)
+        self.sweeps += 1
+        part.units = dual.units
+        return changed
+
+    def _leap(self, part: Part, dual: Dual, before: State, gained: int) -> None:
+        """Follow the direction of the last sweeps, farther each time, while that gains more than a sweep does."""
+        now, times = dual.snapshot(), 1
+        best = now
+        while times <= FARTHEST and not self._finished(part.units):
+            least = part.units + gained // LEAP_AFTER
+            dual.leap(before, now, times)
+            self._sweep(part, dual, PATIENT)
+            self._tell(part.units)
+            if part.units <= least:
+                dual.restore(best)
+                part.units = dual.units
+                break
+            best, times = dual.snapshot(), 2 * times
 
     def _slow(self, gained: int, units: int, enough: float) -> bool:
         cost = self.incumbent.cost
@@ -311,10 +299,10 @@ class _Search:
                 self.limits.progress(Progress(self.sweeps, self.nodes, bound, known, self.limits.seconds))
             )
 
-    def _divide(self, part: _Part) -> tuple[_Part, _Part] | None:
+    def _divide(self, part: Part) -> tuple[Part, Part] | None:
         """Split a part in the most promising of the proposed ways and raise the bounds of both sides."""
         assert part.dual is not None
-        best: tuple[list[int], int, BoolArray, _Part, _Part] | None = None
+        best: tuple[list[int], int, BoolArray, Part, Part] | None = None
         for variable, chosen in proposals(part.dual):
             domain = part.domains[variable]
             one_side = domain & np.isin(self.flat.group[variable], chosen)
@@ -336,15 +324,15 @@ class _Search:
         part.dual = None
         return left, right
 
-    def _child(self, part: _Part, dual: Dual, variable: int, side: BoolArray) -> _Part:
+    def _child(self, part: Part, dual: Dual, variable: int, side: BoolArray) -> Part:
         """Return one side of a split after two sweeps, without a dual where nothing is allowed on it."""
         found = arc_consistency(
             self.network, (*part.domains[:variable], side, *part.domains[variable + 1 :]), [variable]
         )
         if not found.feasible:
-            return _Part(found.domains, None)
+            return Part(found.domains, None)
         cost = self.flat.restrict(dual.state.cost, part.domains, found.domains)
-        child = _Part(found.domains, Dual(self.flat, cost, dual))
+        child = Part(found.domains, Dual(self.flat, cost, dual))
         assert child.dual is not None
         child.dual.sweep()
         child.dual.sweep()
@@ -354,7 +342,7 @@ class _Search:
 
     def result(self) -> Result:
         """Return the tree and what it proves."""
-        tree, units = _grown(self.root)
+        tree, units = grown(self.root)
         infeasible = units >= INF << SCALE_BITS and self.incumbent.choice is None
         bound = INF if infeasible else min(picoseconds(units), self.incumbent.cost)
         return Result(
@@ -367,31 +355,3 @@ class _Search:
             self.nodes,
             self.limits.seconds,
         )
-
-
-def _grown(root: _Part) -> tuple[Tree, int]:
-    """Return a tree as it will be read, equal messages stored once, and the least bound of its leaves."""
-    shared: dict[bytes, IntArray] = {}
-    done: dict[int, Tree] = {}
-    least = INF << SCALE_BITS
-    stack = [root]
-    while stack:
-        part = stack.pop()
-        if part.split is None:
-            leaf = _NOTHING if part.dual is None else _leaf(part, part.dual, shared)
-            done[id(part)], least = leaf, min(least, leaf.units)
-        else:
-            variable, left_values, right_values, left, right = part.split
-            if id(left) in done and id(right) in done:
-                done[id(part)] = Split(variable, left_values, right_values, done[id(left)], done[id(right)])
-            else:
-                stack += [part, left, right]
-    return done[id(root)], least
-
-
-def _leaf(part: _Part, dual: Dual, shared: dict[bytes, IntArray]) -> Leaf:
-    messages = dual.messages()
-    messages = tuple((shared.setdefault(a.tobytes(), a), shared.setdefault(b.tobytes(), b)) for a, b in messages)
-    if dual.network.shift == SCALE_BITS:
-        return Leaf(messages, part.units)
-    return Leaf(messages, min(part.units, certified_bound(dual.network.network, messages, part.domains)))

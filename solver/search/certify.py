@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from solver.search.branch import Leaf, Split, Tree
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
 from solver.search.network import Edge
+from solver.search.tree import Leaf, Split, Tree
 
 
 def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, Any]:

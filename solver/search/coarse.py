@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.search.branch import Leaf, Progress, Report, Result, Tree
+from solver.search.branch import Progress, Report, Result
 from solver.search.flat import SCALE_BITS
 from solver.search.network import INF, Edge, Network, Variable
+from solver.search.tree import Leaf, Tree
 
 EXACT_BITS = 45
 """Prices below so many bits, 35 seconds, are searched as they are: sixteen of them in 1/4096 ps still fit."""

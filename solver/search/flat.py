@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from solver.search.arrays import Flat
 from solver.search.kernels import DEAD, FORBIDDEN, LIMIT
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network
+from solver.search.shares import shares
 
 SCALE_BITS = 12
 """Messages of a certificate are integers in units of ``2**-SCALE_BITS`` picoseconds."""
@@ -121,9 +122,11 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
     out_start, out_edge = _adjacency(tail, len(values))
     in_start, in_edge = _adjacency(head, len(values))
     made, held = _ints([side[1][0] for side in tails]), _ints([side[1][-1] for side in tails])
+    tail_share, head_share = shares(tail, head, tables.spans()[placed], len(values))
     flat = Flat(
         start=_offsets(values),
-        divisor=np.maximum(1, np.maximum(np.diff(out_start), np.diff(in_start))),
+        tail_share=tail_share,
+        head_share=head_share,
         out_start=out_start,
         out_edge=out_edge,
         in_start=in_start,
@@ -251,6 +254,12 @@ class _Tables:
             whole = (len(rows), len(columns)) == edge.table.shape
             self.known.append(scaled(edge.table if whole else edge.table[np.ix_(rows, columns)], self.shift))
         return self.number[key]
+
+    def spans(self) -> IntArray:
+        """Return for each table the difference between its dearest and its cheapest allowed price."""
+        return _ints(
+            [int(t.max(initial=0, where=t < DEAD)) - int(t.min(initial=DEAD, where=t < DEAD)) for t in self.known]
+        )
 
     def arrays(self, placed: IntArray) -> dict[str, NDArray[Any]]:
         """Return the fields of `Flat` that hold tables, for edges with these numbers of tables."""

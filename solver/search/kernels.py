@@ -131,7 +131,7 @@ def gather(flat: Flat, state: State, i: int, total: IntArray) -> int:
 
 
 @loop
-def offer_tail(flat: Flat, e: int, divisor: int, total: IntArray, message: IntArray, out: IntArray) -> None:
+def offer_tail(flat: Flat, e: int, share: float, total: IntArray, message: IntArray, out: IntArray) -> None:
     """Set `out`, over rows, to the best share of a tail value without what the edge itself told it."""
     count = flat.start[flat.tail[e] + 1] - flat.start[flat.tail[e]]
     rows = flat.rows[e]
@@ -142,19 +142,19 @@ def offer_tail(flat: Flat, e: int, divisor: int, total: IntArray, message: IntAr
         held = flat.pool[flat.held[e] : flat.held[e] + count]
         for a in range(count):
             if total[a] < DEAD:
-                share = total[a] // divisor - min(message[made[a]], message[held[a]])
-                out[made[a]] = min(out[made[a]], share)
-                out[held[a]] = min(out[held[a]], share)
+                left = np.int64(total[a] * share) - min(message[made[a]], message[held[a]])
+                out[made[a]] = min(out[made[a]], left)
+                out[held[a]] = min(out[held[a]], left)
     else:
         for a in range(count):
             out[made[a]] = min(out[made[a]], total[a])
         for r in range(rows):
             if out[r] < DEAD:
-                out[r] = out[r] // divisor - message[r]
+                out[r] = np.int64(out[r] * share) - message[r]
 
 
 @loop
-def offer_head(flat: Flat, e: int, divisor: int, total: IntArray, message: IntArray, out: IntArray) -> None:
+def offer_head(flat: Flat, e: int, share: float, total: IntArray, message: IntArray, out: IntArray) -> None:
     """Set `out`, over columns, to the best share of a head value without what the edge itself told it."""
     count = flat.start[flat.head[e] + 1] - flat.start[flat.head[e]]
     columns = flat.columns[e]
@@ -165,7 +165,7 @@ def offer_head(flat: Flat, e: int, divisor: int, total: IntArray, message: IntAr
         out[into[a]] = min(out[into[a]], total[a])
     for c in range(columns):
         if out[c] < DEAD:
-            out[c] = out[c] // divisor - message[c]
+            out[c] = np.int64(out[c] * share) - message[c]
 
 
 @loop
@@ -215,13 +215,13 @@ def read_off(flat: Flat, state: State, i: int, total: IntArray) -> None:
 
 
 @loop
-def forward(flat: Flat, state: State, i: int, total: IntArray, offer: IntArray, new: IntArray) -> int:
+def forward(flat: Flat, state: State, way: int, i: int, total: IntArray, offer: IntArray, new: IntArray) -> int:
     """Send the messages of variable i to the heads of its edges; return how many changed."""
     gather(flat, state, i, total)
     changes = 0
     for k in range(flat.out_start[i], flat.out_start[i + 1]):
         e = flat.out_edge[k]
-        offer_tail(flat, e, flat.divisor[i], total, state.to_tail[flat.row_start[e] :], offer)
+        offer_tail(flat, e, flat.tail_share[way, e], total, state.to_tail[flat.row_start[e] :], offer)
         across(flat, e, True, offer, new)
         _, changed = settle(new, flat.columns[e], state.to_head[flat.column_start[e] :])
         if changed:
@@ -232,7 +232,7 @@ def forward(flat: Flat, state: State, i: int, total: IntArray, offer: IntArray, 
 
 
 @loop
-def backward(flat: Flat, state: State, i: int, total: IntArray, offer: IntArray, new: IntArray) -> int:
+def backward(flat: Flat, state: State, way: int, i: int, total: IntArray, offer: IntArray, new: IntArray) -> int:
     """Take the least of variable i into the bound and send its messages to the tails of its edges."""
     least = gather(flat, state, i, total)
     state.node_bound[i] = least
@@ -242,7 +242,7 @@ def backward(flat: Flat, state: State, i: int, total: IntArray, offer: IntArray,
     changes = 0
     for k in range(flat.in_start[i], flat.in_start[i + 1]):
         e = flat.in_edge[k]
-        offer_head(flat, e, flat.divisor[i], total, state.to_head[flat.column_start[e] :], offer)
+        offer_head(flat, e, flat.head_share[way, e], total, state.to_head[flat.column_start[e] :], offer)
         across(flat, e, False, offer, new)
         state.edge_bound[e], changed = settle(new, flat.rows[e], state.to_tail[flat.row_start[e] :])
         if changed:
@@ -253,13 +253,15 @@ def backward(flat: Flat, state: State, i: int, total: IntArray, offer: IntArray,
 
 
 @compiled
-def sweep(flat: Flat, state: State, values: int, layouts: int) -> int:
+def sweep(flat: Flat, state: State, way: int, values: int, layouts: int) -> int:
     """Go forward and back once, past all variables whose inputs changed.
 
     Parameters
     ----------
     flat, state
         The network and what changes.
+    way : int
+        How variables share out what they hold (`solver.search.shares`).
     values, layouts : int
         The most values of a variable and the most rows or columns of a table.
 
@@ -275,14 +277,14 @@ def sweep(flat: Flat, state: State, values: int, layouts: int) -> int:
         if state.ahead[i]:
             state.ahead[i] = False
             state.unsettled[i] = True
-            changes += forward(flat, state, i, total, offer, new)
+            changes += forward(flat, state, way, i, total, offer, new)
         if state.unsettled[i]:
             state.unsettled[i] = False
             read_off(flat, state, i, total)
     for i in range(count - 1, -1, -1):
         if state.behind[i]:
             state.behind[i] = False
-            changes += backward(flat, state, i, total, offer, new)
+            changes += backward(flat, state, way, i, total, offer, new)
     return changes
 
 

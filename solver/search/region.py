@@ -19,7 +19,7 @@ from solver.search.split import tension
 SIZES = (48, 192)
 """How many variables a region has, smaller ones first."""
 
-SITES = 12
+SITES = 3
 """How many sites are tried before the assignment is left as it is."""
 
 Solver: TypeAlias = Callable[[Network], tuple[int, ...] | None]

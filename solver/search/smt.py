@@ -15,11 +15,12 @@ from solver.constraints.layouts import Layouts
 from solver.constraints.model import read_choice
 from solver.constraints.variables import Clauses, Literal, negation
 from solver.problem import Problem
-from solver.search.branch import Leaf, Result, Tree
+from solver.search.branch import Result
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
 from solver.search.network import INF, Domains, IdArray, arc_consistency
 from solver.search.reduce import Reduced, reduced
+from solver.search.tree import Leaf, Tree
 
 WEIGHTS = 1000, 1_000_000
 """Reduced costs reach Z3 as whole thousandths of what may be spent, rounded down, so that `unsat` stays true; where
