@@ -75,3 +75,57 @@ def _block(graph: Graph, x: Tensor, name: str, hidden: int, heads: int, dtype: s
     wide = _linear(graph, _norm(graph, x, f"{name}.ln2", hidden, dtype), f"{name}.up", 4 * hidden, dtype)
     active = graph.op("gelu", wide, name=f"{name}.gelu")
     return graph.op("add", x, _linear(graph, active, f"{name}.down", hidden, dtype), name=f"{name}.res2")
+
+
+def llama(
+    layers: int,
+    *,
+    hidden: int = 4096,
+    heads: int = 32,
+    wide: int = 11008,
+    batch: int = 16,
+    sequence: int = 2048,
+    vocabulary: int = 32000,
+    dtype: str = "bfloat16",
+) -> Graph:
+    """Build a Llama-like decoder with its loss: norms by root mean square, rotary positions, no biases, gated MLP."""
+    graph = Graph(f"llama-{layers}x{hidden}")
+    ids = graph.input("ids", (batch, sequence), dtype="int64")
+    labels = graph.input("labels", (batch, sequence, 1), dtype="int64")
+    table = (1, sequence, 1, hidden // heads)
+    waves = graph.input("sin", table, dtype), graph.input("cos", table, dtype)
+    x = graph.op("embedding", ids, graph.parameter("embed.weight", (vocabulary, hidden), dtype), name="embed")
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        return graph.op("rms_norm", x, graph.parameter(f"{name}.weight", (hidden,), dtype), name=name)
+
+    def linear(x: Tensor, name: str, width: int) -> Tensor:
+        return graph.op("matmul", x, graph.parameter(f"{name}.weight", (x.shape[-1], width), dtype), name=name)
+
+    for layer in range(layers):
+        n = f"h{layer}"
+        y = normed(x, f"{n}.norm1")
+        split = [
+            graph.op("reshape", linear(y, f"{n}.{part}", hidden), shape=[batch, sequence, heads, hidden // heads])
+            for part in "qkv"
+        ]
+        q, k = graph.op("fused_rotary_position_embedding", split[0], split[1], None, *waves, name=f"{n}.rotary")
+        q, k, v = (graph.op("transpose", part, perm=[0, 2, 1, 3]) for part in (q, k, split[2]))
+        scores = graph.op("matmul", q, k, transpose_y=True, name=f"{n}.scores")
+        scaled = graph.op("scale", scores, scale=(hidden // heads) ** -0.5, name=f"{n}.scaled")
+        mixed = graph.op("matmul", graph.op("softmax", scaled, axis=-1, name=f"{n}.softmax"), v, name=f"{n}.mixed")
+        joined = graph.op("transpose", mixed, perm=[0, 2, 1, 3], name=f"{n}.joined.t")
+        joined = graph.op("reshape", joined, shape=[batch, sequence, hidden], name=f"{n}.joined")
+        x = graph.op("add", x, linear(joined, f"{n}.o", hidden), name=f"{n}.res1")
+        y = normed(x, f"{n}.norm2")
+        gated = graph.op("swiglu", linear(y, f"{n}.gate", wide), linear(y, f"{n}.up", wide), name=f"{n}.swiglu")
+        x = graph.op("add", x, linear(gated, f"{n}.down", hidden), name=f"{n}.res2")
+    logits = linear(normed(x, "norm"), "head", vocabulary)
+    entropy = graph.op("cross_entropy_with_softmax", logits, labels, name="entropy")[1]
+    graph.output(graph.op("mean", entropy, name="loss"))
+    return graph
+
+
+def llama_training(layers: int, optimizer: str | None = "adamw", **sizes: Any) -> Graph:
+    """Build the training step of a `llama`: forward, backward, update."""
+    return training_step(llama(layers, **sizes), "loss", optimizer)

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from solver.certificate_model import Alive, Ints, Link, Model, Name
+from solver.certificate_memory import StoringModel
+from solver.certificate_model import Alive, Choices, Ints, Link, Model, Name
 from solver.cost.reshard import INF
 from solver.problem import Problem
 
 LARGEST = 2**61
 """Sums that may reach this are added as Python integers, smaller ones in 64 bits."""
 MOST_BITS = 32
+LEAVES = {"messages"}, {"messages", "multipliers"}, {"messages", "weights"}
+"""What a leaf with messages may say."""
 
 
 class CertificateError(ValueError):
@@ -46,11 +49,18 @@ def certified_bound(problem: Problem, certificate: Any) -> int:
     """
     if isinstance(certificate, Mapping) and set(certificate) == {"atom", "holds", "fails"}:
         return _in_both_cases(problem, certificate)
-    if _Written(certificate).tree == {
-        "unproved": True
-    }:  # claims nothing, which needs no enumeration of what there is to choose
+    written = _Written(certificate)
+    if written.tree == {"unproved": True}:  # claims nothing, which needs no enumeration of what there is to choose
         return 0
-    return proved(Model(problem), certificate)
+    if written.moments is None:
+        return proved(Model(problem), certificate)
+    if problem.memory is None:
+        raise CertificateError("it speaks of moments, but there is no memory budget")
+    try:
+        model = StoringModel(problem, written.moments)
+    except KeyError as error:
+        raise CertificateError(f"there is no moment {error}") from error
+    return proved(model, certificate)
 
 
 def _in_both_cases(problem: Problem, certificate: Mapping[str, Any]) -> int:
@@ -66,7 +76,8 @@ def _in_both_cases(problem: Problem, certificate: Mapping[str, Any]) -> int:
 def proved(model: Model, certificate: Any) -> int:
     """Compute the bound that a certificate proves for what is enumerated already (see `certified_bound`)."""
     written = _Written(certificate)
-    leaves = [_leaf_bound(model, alive, written, leaf) for leaf, alive in _leaves(model, written.tree)]
+    bounds = (_leaf_bound(model, alive, written, leaf) for leaf, alive in _leaves(model, written.tree))
+    leaves = [bound for bound in bounds if bound is not None]
     if not leaves:
         return INF
     return max(0, -(-min(leaves) >> written.bits))
@@ -87,16 +98,33 @@ class _Written:
     """The numbers of a certificate, read."""
 
     def __init__(self, certificate: Any) -> None:
-        if not isinstance(certificate, Mapping) or set(certificate) != {"bits", "arrays", "tree"}:
+        if not isinstance(certificate, Mapping) or set(certificate) - {"moments"} != {"bits", "arrays", "tree"}:
             raise CertificateError("it should be an object with bits, arrays and tree")
         bits, arrays = certificate["bits"], certificate["arrays"]
         if type(bits) is not int or not 0 <= bits <= MOST_BITS:
             raise CertificateError(f"bits is {_short(bits)}, not a whole number from 0 to {MOST_BITS}")
         if not isinstance(arrays, list):
             raise CertificateError("arrays should be a list of message vectors")
+        moments = certificate.get("moments")
+        if moments is not None and (
+            not isinstance(moments, list)
+            or not all(isinstance(moment, str) for moment in moments)
+            or len(set(moments)) < len(moments)
+        ):
+            raise CertificateError(f"moments should be a list of names, each once: {_short(moments)}")
         self.bits: int = bits
+        self.moments: list[Any] | None = moments
         self.tree: Any = certificate["tree"]
         self.vectors = [_vector(number, array) for number, array in enumerate(arrays)]
+
+    def multipliers(self, leaf: Mapping[str, Any]) -> tuple[Ints, bool]:
+        """Return what multiplies the bytes of each moment on a leaf, and whether time counts beside them."""
+        given = leaf.get("weights", leaf.get("multipliers", [0] * len(self.moments or ())))
+        if not isinstance(given, list) or not all(type(one) is int and one >= 0 for one in given):
+            raise CertificateError(f"multipliers should be whole numbers from 0 up, not {_short(given)}")
+        if len(given) != len(self.moments or ()):
+            raise CertificateError(f"there are {len(given)} multipliers, but {len(self.moments or ())} moments")
+        return np.array(given, object), "weights" not in leaf
 
     def pair(self, link: Link, pair: Any) -> tuple[_Vector, _Vector]:
         """Return the two vectors of an edge; zeros, which prove something too, where a leaf names none."""
@@ -140,7 +168,7 @@ def _leaves(model: Model, tree: Any) -> Iterator[tuple[Mapping[str, Any], Alive]
             raise CertificateError(f"a node of the tree is {_short(node)}, not an object")
         kind = next((kind for kind in ("op", "tensor") if kind in node), None)
         if kind is None:
-            if set(node) != {"messages"} and node != {"infeasible": True}:
+            if set(node) not in LEAVES and node != {"infeasible": True}:
                 raise CertificateError(f"a leaf of the tree is {_short(node)}: it should have messages")
             if alive is not None:
                 yield node, alive
@@ -172,27 +200,44 @@ def _split(model: Model, kind: str, node: Mapping[str, Any]) -> tuple[Name, Ints
 # ------------------------------------------------------------------------------------------------------ the bound
 
 
-def _leaf_bound(model: Model, alive: Alive, written: _Written, leaf: Mapping[str, Any]) -> int:
-    """Add the least of every variable and of every edge, in units of 2^-bits ps."""
+def _leaf_bound(model: Model, alive: Alive, written: _Written, leaf: Mapping[str, Any]) -> int | None:
+    """Add the least of every variable and of every edge, in units of 2^-bits ps; None where nothing fits the budget."""
     given = leaf.get("messages", {})
     known = {link.name for link in model.links}
     if not isinstance(given, Mapping) or not known.issuperset(given):
         raise CertificateError(f"the messages of a leaf name something that is no edge: {_short(given)}")
     pairs = [written.pair(link, given.get(link.name)) for link in model.links]
-    reach = {name: choices.most << written.bits for name, choices in model.choices.items()}
+    multipliers, timed = written.multipliers(leaf)
+    shift = written.bits if timed else 0
+    reach = {
+        name: (choices.most << shift) + _most_stored(choices, multipliers) for name, choices in model.choices.items()
+    }
     for link, (tail, head) in zip(model.links, pairs, strict=True):
         reach[link.tail] += tail.largest
         reach[link.head] += head.largest
-    sums = {
-        name: _scaled(choices.price[alive[name]], written.bits, reach[name]) for name, choices in model.choices.items()
-    }
+    sums = {}
+    for name, choices in model.choices.items():
+        sums[name] = _scaled(choices.price[alive[name]] * timed, shift, reach[name])
+        if choices.stored is not None:
+            stored = choices.stored[:, alive[name]].astype(object)
+            sums[name] = sums[name] + (multipliers @ stored).astype(sums[name].dtype)
     total = 0
     for link, (tail, head) in zip(model.links, pairs, strict=True):
         offers, asks = link.offers[alive[link.tail]], link.asks[alive[link.head]]
         sums[link.tail] = sums[link.tail] + np.minimum(tail.values[offers[:, 0]], tail.values[offers[:, 1]])
         sums[link.head] = sums[link.head] + head.values[asks]
-        total += _least_of_edge(link, alive, tail, head, written.bits)
-    return total + sum(int(values.min()) for values in sums.values())
+        total += _least_of_edge(link, alive, tail, head, shift if timed else None, multipliers)
+    total += sum(int(values.min()) for values in sums.values())
+    over = int(total - sum(multipliers) * (model.problem.memory or 0))
+    if timed:
+        return over
+    return None if over > 0 else 0
+
+
+def _most_stored(choices: Choices, multipliers: Ints) -> int:
+    if choices.stored is None:
+        return 0
+    return int(sum(k * int(row.max(initial=0)) for k, row in zip(multipliers, choices.stored, strict=True)))
 
 
 def _scaled(price: Ints, bits: int, reach: int) -> Ints:
@@ -201,11 +246,17 @@ def _scaled(price: Ints, bits: int, reach: int) -> Ints:
     return exact
 
 
-def _least_of_edge(link: Link, alive: Alive, tail: _Vector, head: _Vector, bits: int) -> int:
+def _least_of_edge(link: Link, alive: Alive, tail: _Vector, head: _Vector, bits: int | None, multipliers: Ints) -> int:
     """Return the least of price - A - B over what the values that are left offer and ask for, where it is allowed."""
     offered, asked = link.sides(alive)
     price, allowed = link.price[offered][:, asked], True if link.allowed is None else link.allowed[offered][:, asked]
-    most = int(price.max(where=allowed, initial=0))
-    reach = (most << bits) + tail.largest + head.largest
-    rest = _scaled(np.where(allowed, price, 0), bits, reach) - tail.values[offered][:, None] - head.values[asked]
+    timed = np.where(allowed, price, 0) if bits is not None else np.zeros_like(price)
+    reach = (int(timed.max(initial=0)) << (bits or 0)) + tail.largest + head.largest
+    stored = None
+    if link.stored is not None:
+        stored = np.tensordot(multipliers, link.stored[:, offered][:, :, asked].astype(object), 1)
+        reach += int(stored.max(initial=0))
+    rest = _scaled(timed, bits or 0, reach) - tail.values[offered][:, None] - head.values[asked]
+    if stored is not None:
+        rest = rest + stored.astype(rest.dtype)
     return int(rest.min(where=allowed, initial=rest.dtype.type(2 * LARGEST) if rest.dtype != object else reach + 1))

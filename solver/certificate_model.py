@@ -41,10 +41,13 @@ class Choices:
     keys : int array, shape (values, ...)
         Each value as a certificate names it: rows per mesh axis, or (made, held), of a tied output also which of
         the two it is delivered from. Of a relayed tensor what is held stands in all places.
+    stored : int array, shape (moments, values), or None
+        The bytes that each value stores at the moments of a certificate with a memory budget; None where it is none.
     """
 
     price: Ints
     keys: Ints
+    stored: Ints | None = None
 
     @cached_property
     def most(self) -> int:
@@ -66,6 +69,8 @@ class Link:
         Where the price is not forbidden; None where that is everywhere.
     offers : int array, shape (values of the tail, 2)
     asks : int array, shape (values of the head,)
+    stored : int array, shape (moments, *price), or None
+        The bytes that are stored along the edge at the moments of a certificate with a memory budget.
     """
 
     name: str
@@ -75,6 +80,7 @@ class Link:
     allowed: Bools | None
     offers: Ints
     asks: Ints
+    stored: Ints | None = None
 
     def sides(self, alive: Alive) -> tuple[Bools, Bools]:
         """Return which layouts the values that are left offer and ask for."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ops.bind import Row
 from ops.placement import Layout
@@ -35,11 +38,15 @@ class Choice:
         Input, parameter, state or constant -> storage layout.
     held : mapping
         Tensor -> held layout, where it differs from what was made.
+    reads : mapping
+        Use -> ``made`` or ``held``: of a tensor with a shared copy which of the two it reads, where it is told to; the
+        others read the nearer one.
     """
 
     rows: Mapping[str, tuple[int, ...]]
     stored: Mapping[str, Layout]
     held: Mapping[str, Layout]
+    reads: Mapping[str, str] = field(default_factory=dict)
 
 
 class Collective(NamedTuple):
@@ -88,6 +95,8 @@ class Reshard:
         return sum(move.bytes for move in self.moves)
 
 
+MADE, HELD = "made", "held"
+"""What a use may be told to read."""
 OUTPUT = "output"
 """What stands for the use that a graph output is."""
 
@@ -104,6 +113,18 @@ def table_with(problem: Problem, tensor: str, tariff: Tariff) -> ReshardTable:
     bucket = BUCKET if tensor in problem.bucketed else None
     asked = fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds
     return reshard_table(*asked, local, bucket, tariff)
+
+
+def block_bytes(problem: Problem, tensor: str) -> NDArray[np.int64]:
+    """Return the bytes of one device's block of a tensor in each of its layouts; equal tensors share them."""
+    fact, parts = problem.graph.tensors[tensor], problem.parts(tensor)
+    key = fact.shape, fact.itemsize, parts
+    known = problem.block_bytes
+    if key not in known:
+        blocks = (local_shape(layout, fact.shape, parts, problem.mesh.sizes) for layout in problem.layouts(tensor))
+        known[key] = np.array([math.prod(block) * fact.itemsize for block in blocks], np.int64)
+    found: NDArray[np.int64] = known[key]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +218,18 @@ class Evaluation:
         """Return the prices between the layouts of a tensor."""
         return table(self.problem, tensor)
 
-    def source_of(self, tensor: str, target: Layout) -> Layout:
-        """Return which of made and held a use that needs `target` reads: the nearer one, held where both are."""
+    def source_of(self, tensor: str, target: Layout, use: str = OUTPUT) -> Layout:
+        """Return which of made and held a use that needs `target` reads.
+
+        What it is told to; else what is `target` itself, else the nearer one, else held.
+        """
         made, held = self.made(tensor), self.held(tensor)
-        if held in (made, target):
+        if made == held:
             return held
+        if (told := self.choice.reads.get(use)) is not None:
+            return made if told == MADE else held
+        if target in (made, held):
+            return target
         prices = table(self.problem, tensor)
         return held if prices.between(held, target) <= prices.between(made, target) else made
 
@@ -223,7 +251,7 @@ class Evaluation:
         wanted = [(use.name, self.needed(use)) for use in self.problem.uses[tensor]]
         if tensor in self.problem.graph.outputs:
             wanted.append((OUTPUT, self.delivered(tensor)))
-        return [(name, self.source_of(tensor, target), target) for name, target in wanted]
+        return [(name, self.source_of(tensor, target, name), target) for name, target in wanted]
 
     def _of_tensor(self, tensor: str) -> list[Reshard]:
         made, held, reads = self.made(tensor), self.held(tensor), self.reads(tensor)

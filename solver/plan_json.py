@@ -96,6 +96,7 @@ def write(plan: Plan) -> dict[str, Any]:
             "rows": {op: list(rows) for op, rows in plan.choice.rows.items()},
             "stored": {tensor: layout_text(layout) for tensor, layout in plan.choice.stored.items()},
             "held": {tensor: layout_text(layout) for tensor, layout in plan.choice.held.items()},
+            "reads": dict(plan.choice.reads),
         }
         data["consequences"] = consequences(plan.evaluation)
     return data
@@ -121,6 +122,7 @@ def question(asked: Problem) -> dict[str, Any]:
         "policy": [one.to_json() for one in asked.policy],
         "constraints": [one.to_json() for one in asked.expressions],
         "overlap": {kind: str(part) for kind, part in asked.overlap},
+        "memory": asked.memory,
     }
 
 
@@ -271,6 +273,7 @@ def read_problem(asked: Any) -> Problem:
             policy=[policy_from_json(one) for one in asked.get("policy", [])],
             expressions=[Expression.from_json(one) for one in asked.get("constraints", [])],
             overlap={kind: Fraction(part) for kind, part in asked.get("overlap", {}).items()},
+            memory=asked.get("memory"),
         )
         subjects = {*graph.tensors, *(use.name for uses in base.uses.values() for use in uses)}
         return base.with_pins(tuple(_read_pin(pin, mesh, subjects) for pin in asked["pins"]))
@@ -299,6 +302,7 @@ def read_choice(answer: Any) -> Choice:
             {op: tuple(rows) for op, rows in answer["rows"].items()},
             {tensor: parse_layout(text) for tensor, text in answer["stored"].items()},
             {tensor: parse_layout(text) for tensor, text in answer["held"].items()},
+            dict(answer.get("reads", {})),
         )
 
 

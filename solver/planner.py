@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from solver.budget import beyond, within_budget
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.expression import read_expressions
@@ -29,6 +30,7 @@ from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
 from solver.search.cases import Searched, broken, in_cases
 from solver.search.coarse import coarser
+from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import ContradictionError, Decision, decide, is_model
 from solver.search.thrift import thriftier
@@ -72,8 +74,8 @@ def plan(
     objective : str, optional
         ``time``: least compute and communication time; ``communication``: least communication time, then least
         compute.
-    memory : optional
-        Not planned with yet: anything but the default is refused.
+    memory : int or str, optional
+        What a plan may fill of one device at its peak: bytes, or a size as ``"80GB"`` or ``"74.5GiB"``.
     constraints : sequence of z3.BoolRef, optional
         Expressions over `solver.sharded` and `solver.partial` that the plan fulfils:
         ``[z3.Or(sharded("w", 0, "tp"), sharded("w", 1, "tp"))]``.
@@ -106,7 +108,6 @@ def plan(
     KeyboardInterrupt
         After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
-    _refuse_what_is_missing(memory)
     clock = _Clock(_number("timeout", timeout), progress)
     gap = _number("gap", gap)
     clock.stage("constraints")
@@ -120,6 +121,7 @@ def plan(
         policy=policy,
         overlap=overlap,
         expressions=read_expressions(constraints),
+        memory=memory,
         place=_caller(),
     )
     return _plan(asked, gap, clock, _mended)
@@ -175,8 +177,12 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
         raise ContradictionError("Z3 finds a plan where the network has none")
     if best.found.assignment is None:
         return _unproved(asked, first, clock)
+    if beyond(asked, best.built.choice(best.found.assignment)):
+        return within_budget(BudgetSearch(asked, cases, clock.left), checker, clock)
     clock.stage("decision")
     decision = _decided(best, checker, gap, first, clock)
+    if beyond(asked, decision.choice):
+        return within_budget(BudgetSearch(asked, cases, clock.left), checker, clock)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)
@@ -225,6 +231,8 @@ def _decided(best: Searched, checker: Checker, gap: float, first: Choice, clock:
 
 def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
+    if beyond(asked, first):
+        return Plan(asked, "unknown", stages=clock.stages())
     return Plan(asked, "feasible", _tidy(asked, first), UNPROVED, proof="certificate", stages=clock.stages())
 
 
@@ -267,11 +275,6 @@ def _caller() -> str:
             return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
-
-
-def _refuse_what_is_missing(memory: Any) -> None:
-    if memory is not None:
-        raise ProblemError(f"memory={memory!r} cannot be planned with yet: leave it out")
 
 
 def _number(name: str, value: Any) -> float:

@@ -20,7 +20,7 @@ from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 from solver.problem_pins import Pin, ProblemError, read_pins
 from solver.problem_policy import Demand, Setting, alike, demands, forbidden, let_go, read_policy
-from solver.problem_wishes import read_expressions, read_overlap
+from solver.problem_wishes import read_expressions, read_memory, read_overlap
 
 __all__ = ["CAPABILITIES", "COMMUNICATION", "DEFAULT_CAPABILITIES", "Pin", "Problem", "ProblemError", "problem"]
 
@@ -65,6 +65,8 @@ class Problem:
         What a picosecond of communication counts in a search, and what one of compute.
     levy : tuple of (int, int)
         Mesh axis, and the picoseconds that a search adds for every KiB over it.
+    memory : int or None
+        The bytes of one device that a plan may fill at its peak; None where there is no such limit.
     """
 
     graph: Graph
@@ -82,6 +84,7 @@ class Problem:
     objective: str = "time"
     counted: tuple[int, int] = (1, 1)
     levy: tuple[tuple[int, int], ...] = ()
+    memory: int | None = None
 
     def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
         """Return the same question with these pins; the partial kinds of the graph follow from them."""
@@ -213,6 +216,11 @@ class Problem:
         return {}
 
     @cached_property
+    def block_bytes(self) -> dict[Any, Any]:
+        """What `solver.choice.block_bytes` has worked out before."""
+        return {}
+
+    @cached_property
     def uses(self) -> dict[str, list[Use]]:
         """The uses of every tensor, in program order."""
         return {tensor: self.graph.uses(tensor) for tensor in self.graph.tensors}
@@ -331,6 +339,7 @@ def problem(
     policy: Sequence[Any] = (),
     overlap: Mapping[str, Any] | None = None,
     expressions: Sequence[Expression] = (),
+    memory: int | str | None = None,
     place: str = "",
 ) -> Problem:
     """Read a person's wishes against a graph and a mesh.
@@ -353,6 +362,8 @@ def problem(
         Kind of collective -> the fraction of its time that runs beside compute.
     expressions : sequence of Expression, optional
         What `solver.constraints.expression.read_expressions` reads.
+    memory : int or str, optional
+        What a plan may fill of one device at its peak: bytes, or a size as ``"80GB"`` or ``"74.5GiB"``.
     place : str, optional
         Where the pins were set, for explanations.
 
@@ -389,7 +400,7 @@ def problem(
     _ = asked.alike  # refuses layers that differ
     if objective == "communication" and asked.budget is not None:
         raise ProblemError(f'{asked.budget} cannot be planned with beside objective="communication": leave one out')
-    return replace(asked, objective=objective)
+    return replace(asked, objective=objective, memory=read_memory(memory))
 
 
 def _read_capabilities(capabilities: Any) -> frozenset[str]:

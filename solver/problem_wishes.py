@@ -1,4 +1,4 @@
-"""A person's overlap and own expressions, read against a graph and a mesh."""
+"""A person's overlap, memory budget and own expressions, read against a graph and a mesh."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from solver.formula import Expression
 from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.problem_pins import ProblemError
+from solver.words import read_size
 
 
 def read_expressions(graph: Graph, mesh: Mesh, expressions: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -53,3 +54,17 @@ def read_overlap(overlap: Any) -> tuple[tuple[str, Fraction], ...]:
             raise ProblemError(f"overlap of {kind}: {part!r} is no fraction of its time: give a number from 0 to 1")
         found[kind] = Fraction(str(part))
     return tuple(sorted((kind, part) for kind, part in found.items() if part))
+
+
+def read_memory(memory: Any) -> int | None:
+    """Read a memory budget in bytes.
+
+    Raises
+    ------
+    ProblemError
+        Where it is no size.
+    """
+    try:
+        return None if memory is None else read_size(memory)
+    except ValueError as error:
+        raise ProblemError(f"memory={memory!r}: {error}") from error

@@ -293,7 +293,7 @@ class _Lowering:
     def _operand(self, use: Use) -> str:
         plan = self.plan
         target = plan.needed(use)
-        source = self._source(use.tensor, plan.source_of(use.tensor, target))
+        source = self._source(use.tensor, plan.source_of(use.tensor, target, use.name))
         return self._reshard(source, target, f"{use.tensor} for {use.name}")
 
     def _output(self, tensor: str) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -64,6 +64,8 @@ class Plan:
         Tensor -> layout.
     delivered : mapping
         Graph output -> the layout in which it leaves.
+    reading : mapping
+        Use -> ``made`` or ``held``, where it is told which to read.
     """
 
     task: Task
@@ -71,6 +73,7 @@ class Plan:
     made: Mapping[str, Lie]
     held: Mapping[str, Lie]
     delivered: Mapping[str, Lie]
+    reading: Mapping[str, str] = field(default_factory=dict)
 
     def layout(self, tensor: str) -> Layout:
         """Return, in canonical form, what a pin on the tensor speaks of: storage of a source, held of a result."""
@@ -82,9 +85,12 @@ class Plan:
         uses = [(use.name, self.choices[use.op].needed[use.name]) for use in self.task.graph.uses(tensor)]
         return uses + ([(OUTPUT, self.delivered[tensor])] if tensor in self.delivered else [])
 
-    def reader(self, tensor: str, needed: Lie) -> tuple[Lie, Path] | None:
+    def reader(self, tensor: str, needed: Lie, user: str = OUTPUT) -> tuple[Lie, Path] | None:
         """Return what a user reads, made or held, and the path from there; None where there is none."""
-        return nearer(self.task, tensor, self.made[tensor], self.held[tensor], needed)
+        made, held = self.made[tensor], self.held[tensor]
+        if (told := self.reading.get(user)) is not None:
+            made = held = made if told == "made" else held
+        return nearer(self.task, tensor, made, held, needed)
 
     @cached_property
     def reshards(self) -> list[Reshard] | None:
@@ -97,7 +103,7 @@ class Plan:
             if copy.moves:
                 found.append(Reshard(tensor, "held", made, copy))
             for user, needed in self.reads(tensor):
-                if (read := self.reader(tensor, needed)) is None:
+                if (read := self.reader(tensor, needed, user)) is None:
                     return None
                 if read[1].moves:
                     found.append(Reshard(tensor, user, *read))
@@ -105,10 +111,13 @@ class Plan:
 
 
 def nearer(task: Task, tensor: str, made: Lie, held: Lie, needed: Lie) -> tuple[Lie, Path] | None:
-    """Return which of made and held is nearer to what is needed, held where both are as near, and the path."""
+    """Return which of made and held is nearer to what is needed, and the path.
+
+    Where both are as near it is the one that is what is needed, so that no copy is made; else held.
+    """
     paths = [(source, task.space(tensor).paths(source).get(needed)) for source in (held, made)]
     ways = [(source, path) for source, path in paths if path is not None]
-    return min(ways, key=lambda way: way[1].time, default=None)
+    return min(ways, key=lambda way: (way[1].time, bool(way[1].moves)), default=None)
 
 
 def plans(task: Task) -> Iterator[Plan]:

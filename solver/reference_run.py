@@ -33,7 +33,7 @@ def peak_memory(plan: Plan) -> int:
         program.append(({place[source]}, {(tensor, user)}))
 
     def read(tensor: str, user: str, needed: Lie) -> tuple[str, str]:
-        found = plan.reader(tensor, needed)
+        found = plan.reader(tensor, needed, user)
         shared = found is not None and found[0] == plan.held[tensor] != plan.made[tensor]
         if shared and (tensor, "held") not in place:
             copy(tensor, "held", (tensor, "made"), plan.held[tensor])
@@ -100,8 +100,8 @@ def run(plan: Plan, seed: int = 0) -> Ran:
     }
     errors = [0.0]
 
-    def read(tensor: str, needed: Lie) -> Blocks:
-        found = plan.reader(tensor, needed)
+    def read(tensor: str, user: str, needed: Lie) -> Blocks:
+        found = plan.reader(tensor, needed, user)
         assert found is not None, "a plan has a way to everything that it needs"
         source, path = found
         return follow(path, held[tensor] if source == plan.held[tensor] else made[tensor], task.space(tensor), sent)
@@ -118,14 +118,14 @@ def run(plan: Plan, seed: int = 0) -> Ran:
         hold(tensor)
     for node in task.graph.nodes.values():
         uses = task.graph.operand_uses(node.name)
-        given = {use.slot: read(use.tensor, plan.choices[node.name].needed[use.name]) for use in uses}
+        given = {use.slot: read(use.tensor, use.name, plan.choices[node.name].needed[use.name]) for use in uses}
         results, inside = together(task, plan.choices[node.name], given)
         made |= dict(zip(node.results, results, strict=True))
         for one in inside:
             sent[one.kind] += one.bytes
         for tensor in node.results:
             hold(tensor)
-    errors += [error(read(tensor, lies), lies, whole[tensor], task) for tensor, lies in plan.delivered.items()]
+    errors += [error(read(tensor, OUTPUT, lies), lies, whole[tensor], task) for tensor, lies in plan.delivered.items()]
     return Ran(max(errors), +sent)
 
 

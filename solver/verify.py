@@ -10,7 +10,7 @@ from ops.bind import composes
 from ops.placement import Layout, Partial, layout_text
 from solver.certificate import CertificateError, certified_bound
 from solver.certificate_rows import offered
-from solver.choice import Choice, Evaluation
+from solver.choice import HELD, MADE, Choice, Evaluation
 from solver.cost.reshard import INF
 from solver.cost.tariff import LEVIED
 from solver.layout import legal
@@ -135,6 +135,7 @@ class _Checking:
             for one in self.asked.expressions
             if found.holds(one) is False
         ]
+        self.findings += _memory_findings(self.asked, found)
         self.findings += _differences("", consequences(found), self.data["consequences"])
         bound = self._bound()
         self.findings += self._verdict(found.cost, bound)
@@ -147,7 +148,8 @@ class _Checking:
         """Hold what is said where there is no plan; deduction may show by itself that there is none."""
         if self.status not in ("infeasible", "unknown"):
             self.findings.append(f"the status is {self.status!r}, but there is no plan")
-        for key in ("consequences", "certificate"):
+        given = self.data["certificate"] if self.asked.memory is not None else None
+        for key in ("consequences", "certificate") if given is None else ("consequences",):
             if self.data[key] is not None:
                 self.findings.append(f"there is no plan, but {key!r} is {short(self.data[key])}")
         if self.claimed or self.solver_bound or self.proof != "none":
@@ -155,8 +157,11 @@ class _Checking:
         if self.findings:
             return Check(tuple(self.findings))
         nothing = {"bits": 0, "arrays": [], "tree": {"infeasible": True}}
-        if certified_bound(self.asked, nothing) == INF:
-            return Check((), INF)
+        try:
+            if certified_bound(self.asked, nothing if given is None else given) == INF:
+                return Check((), INF)
+        except CertificateError as error:
+            return Check((f"the certificate cannot be read: {error}",))
         return Check((RESTS_ON_Z3 if self.status == "infeasible" else NOTHING_SAID,))
 
     def _bound(self) -> int | None:
@@ -254,6 +259,9 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
         may = offered(bound, asked)
         if not composes(bound, chosen, sizes) or not all(k in may[axis] for axis, k in enumerate(rows)):
             yield f"op {node!r}: its rows {list(rows)} do not go together on these mesh axes"
+    for use, block in choice.reads.items():
+        if use not in asked.use_named or block not in (MADE, HELD):
+            yield f"use {short(use)} is told to read {short(block)}: a use of the graph reads 'made' or 'held'"
     for where, layouts in (("stored", choice.stored), ("held", choice.held)):
         for tensor, layout in layouts.items():
             if tensor not in graph.tensors:
@@ -325,6 +333,13 @@ def _communication_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
         for move in reshard.moves:
             if not asked.tariff(reshard.tensor).allows(move.kind, move.axes):
                 yield f"the reshard of {reshard.tensor!r} takes an {move.kind} that a policy forbids"
+
+
+def _memory_findings(asked: Problem, found: Evaluation) -> Iterator[str]:
+    memory = found.memory
+    if asked.memory is not None and memory.peak > asked.memory:
+        at = f" at {memory.at!r}" if memory.at else ""
+        yield f"{memory.peak} bytes are filled{at}, against the memory budget of {asked.memory} bytes"
 
 
 def _differences(where: str, wanted: Any, given: Any) -> Iterator[str]:

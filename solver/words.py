@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
 
 def printable(name: str) -> str:
     r"""Return a name with what cannot be printed in a line written as an escape.
@@ -40,3 +45,29 @@ def size(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.4g} {unit}"
     return f"{count} B"
+
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def read_size(given: Any) -> int:
+    """Read a size that a person wrote: bytes, or a number with a unit.
+
+    Raises
+    ------
+    ValueError
+        Where it is neither, or less than a byte.
+
+    Examples
+    --------
+    >>> read_size("80GB"), read_size("1.5 GiB"), read_size(1000)
+    (80000000000, 1610612736, 1000)
+    """
+    units = {name.lower(): factor for name, factor in UNITS.items()}
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", given) if isinstance(given, str) else None
+    if found is not None and (unit := units.get((found[2] or "B").lower())):
+        given = math.floor(Fraction(found[1]) * unit)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ValueError("give whole bytes, 1 or more, or a number with a unit, as '80GB' (10^9) or '74.5GiB' (2^30)")
+    return given

@@ -40,6 +40,7 @@ FLOW = (
     ("solver.plan",),
     (
         "solver.planner",
+        "solver.budget",
         "solver.greedy",
         "solver.repairs",
         "solver.why",

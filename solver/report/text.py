@@ -78,6 +78,7 @@ def totals(plan: Plan) -> str:
     sent = sorted(found.sent_by_kind.items(), key=lambda one: -one[1])
     kinds = ", ".join(f"{kind} {size(count)}" for kind, count in sent)
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
+    allowed = "" if plan.problem.memory is None else f" (of {size(plan.problem.memory)})"
     spent = f"{duration(found.computing)} compute + {duration(found.communication)}"
     bound = f"bound {duration(plan.bound_ps)}, gap {plan.gap or 0:.2%}, proof: {plan.proof}"
     if plan.problem.objective == "communication":
@@ -89,7 +90,7 @@ def totals(plan: Plan) -> str:
             f"  time    {duration(found.total)} = {spent} communication",
             f"  proved  {bound}",
             f"  sent    {size(found.sent)} per device" + (f": {kinds}" if kinds else ""),
-            f"  memory  {size(plan.memory.peak)} per device at the peak" + (f": {parts}" if parts else ""),
+            f"  memory  {size(plan.memory.peak)}{allowed} per device at the peak" + (f": {parts}" if parts else ""),
         )
     )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ops.placement import Layout
-from solver.choice import Choice, table
+from solver.choice import HELD, MADE, Choice, table
 from solver.cost.collectives import PriceError
 from solver.cost.compute import MOST_COUNTED, refuse_beyond_counting
 from solver.cost.reshard import ReshardTable
@@ -42,6 +43,9 @@ class Built:
         Op -> indices of the joint rows that the pins leave.
     pairs : dict
         Tensor with a variable of its own -> the (made, held) layout indices of its values.
+    spells : dict
+        Of a tensor whose copy matters to a memory budget how long it and its copy are kept, per value
+        (`solver.cost.moments`).
     """
 
     problem: Problem
@@ -49,6 +53,7 @@ class Built:
     joint: dict[str, JointRows]
     kept: dict[str, IntArray]
     pairs: dict[str, Pairs]
+    spells: Mapping[str, tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     def choice(self, assignment: tuple[int, ...]) -> Choice:
         """Read an assignment of the network as a choice."""
@@ -70,7 +75,18 @@ class Built:
                 stored[name] = layouts[made]
             if made != pairs.held[value]:
                 held[name] = layouts[pairs.held[value]]
-        return Choice(rows, stored, held)
+        return Choice(rows, stored, held, self.reads(assignment))
+
+    def reads(self, assignment: tuple[int, ...]) -> dict[str, str]:
+        """Return which of made and held the uses are told to read: those whose tensor is not kept for them as both."""
+        found: dict[str, str] = {}
+        for edge in self.network.edges if self.spells else ():
+            tensor, value = self.network.variables[edge.tail].name, assignment[edge.tail]
+            if tensor in self.spells and edge.name in self.problem.use_named:
+                pairs, (one, other) = self.pairs[tensor], edge.tail_index[value]
+                if one == other and pairs.made[value] != pairs.held[value]:
+                    found[edge.name] = MADE if one == pairs.made[value] else HELD
+        return found
 
 
 def build(problem: Problem) -> Built:
@@ -98,6 +114,12 @@ def build(problem: Problem) -> Built:
     from op to op. A tie is an edge between the
     storage of the leader and that of the follower, which must be equal, or what a tied output is delivered from.
     """
+    builder = Builder(problem)
+    builder.add_everything()
+    return builder.built()
+
+
+def _refuse_what_cannot_be_counted(problem: Problem) -> None:
     for name, node in problem.graph.nodes.items():
         dtypes = {use.operand: problem.graph.tensors[use.tensor].dtype for use in problem.graph.operand_uses(name)}
         refuse_beyond_counting(node, problem.bound[name], dtypes, problem.mesh)
@@ -105,16 +127,16 @@ def build(problem: Problem) -> Built:
         size = math.prod(tensor.shape) * tensor.itemsize
         if size >= MOST_COUNTED:
             raise PriceError(f"tensor {tensor.name!r} has {size} bytes: check its shape")
-    builder = _Builder(problem)
-    for tensor in problem.graph.tensors.values():
-        if tensor.producer is None and not problem.uses[tensor.name]:
-            builder.add_source(tensor.name)
-    for name in problem.graph.nodes:
-        builder.add_op(name)
-    return builder.built()
 
 
-class _Builder:
+class Builder:
+    """Builds a network variable by variable, in program order.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.joint_table = JointTable(problem)
@@ -137,7 +159,17 @@ class _Builder:
                 self.tied.setdefault(follower, []).append((follower, leader))
                 self.tied.setdefault(leader, []).append((follower, follower))
 
+    def add_everything(self) -> None:
+        """Add all variables and edges."""
+        _refuse_what_cannot_be_counted(self.problem)
+        for tensor in self.problem.graph.tensors.values():
+            if tensor.producer is None and not self.problem.uses[tensor.name]:
+                self.add_source(tensor.name)
+        for name in self.problem.graph.nodes:
+            self.add_op(name)
+
     def built(self) -> Built:
+        """Return what was added."""
         return Built(self.problem, Network(tuple(self.variables), tuple(self.edges)), self.joint, self.kept, self.pairs)
 
     def prices(self, tensor: str) -> IntArray:
@@ -173,6 +205,7 @@ class _Builder:
         return self.identities[size]
 
     def joint_of(self, node: str) -> JointRows:
+        """Return the joint rows of an op."""
         if node not in self.joint:
             self.joint[node] = self.joint_table.of(node)
         return self.joint[node]
@@ -311,13 +344,16 @@ class _Builder:
         producer = problem.graph.tensors[use.tensor].producer
         if ("tensor", use.tensor) in self.position:
             tail = self.position["tensor", use.tensor]
-            pairs = self.pairs[use.tensor]
-            offered = pairs.columns
+            offered = self._offered(use)
         else:
             assert producer is not None  # a source always has a variable
             tail = self.position["op", producer]
             offered = self._made_columns(producer, problem.graph.tensors[use.tensor].slot)
         self.edges.append(Edge(use.name, tail, head, self.prices(use.tensor), offered, needed))
+
+    def _offered(self, use: Use) -> IdArray:
+        """Return the two layouts that each value of a tensor offers to a use."""
+        return self.pairs[use.tensor].columns
 
     def _add_repeat(self, node: str, of: str) -> None:
         """Demand that an op needs and makes the layouts of an earlier one."""

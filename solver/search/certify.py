@@ -77,7 +77,8 @@ class _Writer:
             values = [[int(row) for row in joint] for joint in rows]
         else:
             pairs = self.built.pairs[variable.name]
-            parts = [part for part in (pairs.made, pairs.held, pairs.left) if part is not None]
+            spells = self.built.spells.get(variable.name, ())
+            parts = [part for part in (pairs.made, pairs.held, pairs.left, *spells) if part is not None]
             values = [[int(part[value]) for part in parts] for value in split.left_values]
         return {variable.kind: variable.name, "left_values": values, "left": left, "right": right}
 

@@ -104,12 +104,18 @@ def decide(
     with contextlib.suppress(KeyboardInterrupt):
         left = deadline - time.monotonic()
         if left > 0 or best.cost <= max(found.bound, bound):
-            confirmed = _confirm(built.problem, best.choice, checker, max(CONFIRMING, left))
+            confirmed = confirm(built.problem, best.choice, checker, max(CONFIRMING, left))
     return Decision(best.choice, best.cost, bound, confirmed)
 
 
-def _confirm(problem: Problem, choice: Choice, checker: Checker, seconds: float) -> bool:
-    """Ask whether a choice is a model of the whole graph; where it is not that is a bug."""
+def confirm(problem: Problem, choice: Choice, checker: Checker, seconds: float) -> bool:
+    """Ask whether a choice is a model of the whole graph; False without an answer.
+
+    Raises
+    ------
+    ContradictionError
+        Where it is none: a bug.
+    """
     verdict = is_model(problem, choice, checker, seconds)
     if verdict.status == "unsat":
         raise ContradictionError("the best plan found is no model of the whole graph")

@@ -1,0 +1,99 @@
+"""From a search within a memory budget to a plan, or to what the budget lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from solver.choice import Choice, Evaluation
+from solver.constraints.check import Checker
+from solver.explanation import Explanation, Fact, Repair, StoryStep
+from solver.plan import Plan
+from solver.problem import Problem
+from solver.search.memory import BudgetSearch
+from solver.search.smt import CONFIRMING, confirm
+from solver.words import size
+
+
+class Clock(Protocol):
+    """The time of each stage, and what is left."""
+
+    def left(self) -> float:
+        """Return the seconds left."""
+
+    def stage(self, name: str) -> None:
+        """End the stage that runs and begin another."""
+
+    def stages(self) -> Mapping[str, float]:
+        """Return the seconds of each stage."""
+
+
+def beyond(asked: Problem, choice: Choice) -> bool:
+    """Tell whether a plan fills more than the memory budget allows."""
+    return asked.memory is not None and Evaluation(asked, choice).memory.peak > asked.memory
+
+
+def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
+    """Search within a memory budget, and say what was found.
+
+    Parameters
+    ----------
+    search : BudgetSearch
+        Not run yet.
+    checker : Checker
+        Holds the whole-graph model.
+    clock : Clock
+
+    Returns
+    -------
+    Plan
+        Infeasible where it is proved that every plan fills more; unknown where there was no time to find out.
+    """
+    clock.stage("memory")
+    search.run()
+    asked, best = search.problem, search.best
+    if best is not None:
+        clock.stage("decision")
+        confirmed = confirm(asked, best.choice, checker, max(CONFIRMING, clock.left()))
+        clock.stage("certificate")
+        bound = search.bound
+        return Plan(
+            asked,
+            "optimal" if confirmed and best.cost <= bound else "feasible",
+            best.choice,
+            search.certificate,
+            bound,
+            bound,
+            "certificate",
+            stages=clock.stages(),
+        )
+    if search.least is not None and search.least.bound > search.budget:
+        told = lacking(search)
+        return Plan(asked, "infeasible", certificate=search.least.certificate, explanation=told, stages=clock.stages())
+    return Plan(asked, "unknown", stages=clock.stages())
+
+
+def lacking(search: BudgetSearch) -> Explanation:
+    """Return why no plan fits into a budget, and the least one that does."""
+    smallest, least = search.smallest, search.least
+    assert smallest is not None
+    assert least is not None
+    asked = search.problem
+    memory = Evaluation(asked, smallest.choice).memory
+    budget = f"you allow {size(search.budget)} of memory per device"
+    pins = {pin.source: pin for pin in asked.pins}
+    core = [Fact("budget", "memory", budget, f"memory={search.budget}")]
+    core += [Fact("pin", pin.subject, f"you pinned {source}", source, pin.place) for source, pin in pins.items()]
+    parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
+    at = f" while {memory.at!r} runs" if memory.at else ""
+    steps = (
+        StoryStep(f"every plan fills at least {size(least.bound)} of each device", "memory"),
+        StoryStep(f"the smallest plan found fills {size(memory.peak)}{at}: {parts}", memory.at or "memory"),
+    )
+    repair = Repair(
+        f"least memory that works: {size(memory.peak)}",
+        {"memory": memory.peak, "bound": least.bound},
+        smallest.cost / 10**12,
+        memory.peak,
+    )
+    return Explanation(tuple(core), (), not pins, (repair,), steps=steps)

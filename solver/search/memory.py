@@ -1,0 +1,265 @@
+"""The cheapest plan within a memory budget, and a bound on all of them (docs/memory.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from solver.choice import Choice
+from solver.cost.moments import START
+from solver.problem import Problem
+from solver.search.build import Built
+from solver.search.cases import Cases, broken
+from solver.search.certify import certificate
+from solver.search.memory_dual import Priced, Raised
+from solver.search.memory_mix import mixed
+from solver.search.memory_network import Storing, storing
+from solver.search.memory_peak import Peaks
+from solver.search.multipliers import Plane, highest
+from solver.search.network import IntArray
+
+ROUNDS = 60
+"""The most multipliers that are tried."""
+IDLE = 8
+"""No more of them when so many in a row gained nothing."""
+NEAR = 0.0003
+"""Bounds and assignments are looked for until this fraction is missing."""
+MOST_MOMENTS = 12
+"""With more moments the bound is not tightened any further."""
+DEAR = 30
+"""How many times dearer than time the bytes are where the least peak is looked for."""
+WEIGHT_BITS = 10
+"""Weights sum to this power of two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A plan as the search knows it.
+
+    Parameters
+    ----------
+    built : Built
+    assignment : tuple of int
+    cost : int
+        Picoseconds.
+    peak : int
+        Bytes.
+    """
+
+    built: Built
+    assignment: tuple[int, ...]
+    cost: int
+    peak: int
+
+    @property
+    def choice(self) -> Choice:
+        """What the plan chooses."""
+        return self.built.choice(self.assignment)
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A bound and the certificate that proves it.
+
+    Parameters
+    ----------
+    bound : int
+        Picoseconds that every plan within the budget takes; of a proof that there is none, bytes that every plan fills
+        at its peak.
+    storing : Storing
+        The network in which it was proved.
+    raised : Raised
+        With its messages.
+    kind : str
+        ``multipliers`` or ``weights``.
+    """
+
+    bound: int
+    storing: Storing
+    raised: Raised
+    kind: str
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """As docs/memory.md says."""
+        written = certificate(self.storing.built, self.raised.leaf, self.raised.bits)
+        written["tree"][self.kind] = [int(one) for one in self.raised.multipliers]
+        return {**written, "moments": list(self.storing.moments.names)}
+
+
+class BudgetSearch:
+    """Looks for plans within a budget and for multipliers that prove how cheap they can be.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a memory budget.
+    cases : Cases
+        What was found without the budget.
+    left : callable
+        The seconds that are left.
+    """
+
+    def __init__(self, problem: Problem, cases: Cases, left: Callable[[], float]) -> None:
+        assert problem.memory is not None
+        self.problem, self.budget, self.left = problem, problem.memory, left
+        self.best: Fit | None = None
+        """The cheapest plan within the budget."""
+        self.proof: Proof | None = None
+        self.least: Proof | None = None
+        """What every plan fills at its peak."""
+        self.moments: list[str] = []
+        self.planes: list[Plane] = []
+        self.seen: list[Fit] = []
+        self._cases = cases
+        built, found = cases.searched.built, cases.searched.found
+        assert found.assignment is not None
+        self.cheapest = max(1, found.cost)
+        memory = Peaks(built).of(found.assignment)
+        self.smallest = Fit(built, found.assignment, found.cost, memory.peak)
+        """The plan with the least peak."""
+        self._add_moment(self._moment(memory.at))
+
+    # ---------------------------------------------------------------------------------------------------- the budget
+
+    def run(self) -> None:
+        """Raise the bound and look for plans, until both meet or there is no time."""
+        self._raise_bound()
+        if self.best is None:
+            self.find_least()
+        self._mix()
+
+    def _raise_bound(self) -> None:
+        """Try multipliers where the planes promise most, and between there and the best so far; add moments."""
+        most = Fraction(4 * self.cheapest, self.budget)
+        best: tuple[int, IntArray] = self._cases.bound, np.zeros(len(self.moments), np.int64)
+        idle = 0
+        for number in range(ROUNDS):
+            if self.over:
+                return
+            promised, multipliers = highest(self.planes, self.budget, most)
+            if promised - best[0] <= NEAR * best[0]:
+                if self.best is not None or max(multipliers) < most or most * self.budget > 10**5 * self.cheapest:
+                    return
+                most *= 8
+                continue
+            k = self.priced.whole(multipliers)
+            if number % 2:
+                k = (k + best[1]) // 2
+            bound, wanted = self._try(k)
+            idle = 0 if bound > best[0] + NEAR * best[0] else idle + 1
+            if bound > best[0]:
+                best = bound, k
+            if wanted is not None and len(self.moments) < MOST_MOMENTS:
+                self._add_moment(wanted)
+                best, idle = (best[0], np.append(best[1], 0)), 0
+            if idle == IDLE:
+                return
+
+    def _try(self, k: IntArray, *, time: bool = True) -> tuple[int, str | None]:
+        """Raise a bound with multipliers; return it, and the moment where a plan breaks the budget, if a new one."""
+        raised = self.priced.raised(k, time=time, over=self._late)
+        paid = sum(int(one) for one in raised.multipliers)
+        if time:
+            bound = -(-(raised.leaf.units - paid * self.budget) >> raised.bits)
+            if bound > self.bound:
+                self.proof = Proof(bound, self.storing, raised, "multipliers")
+        else:
+            bound = -(-raised.leaf.units // max(1, paid))
+            if self.least is None or bound > self.least.bound:
+                self.least = Proof(bound, self.storing, raised, "weights")
+        wanted = None
+        for assignment in raised.assignments:
+            wanted = self._see(assignment, time=time) or wanted
+        return bound, wanted
+
+    def _see(self, assignment: tuple[int, ...], *, time: bool = True) -> str | None:
+        """Keep what is better than what was seen; return the moment of its peak, if that is too high and a new one."""
+        built = self.storing.built
+        cost, memory = built.network.cost(assignment), self.peaks.of(assignment)
+        fit = Fit(built, assignment, cost, memory.peak)
+        better = fit.peak <= self.budget and (self.best is None or fit.cost < self.best.cost)
+        smaller = fit.peak < self.smallest.peak
+        if (better or smaller) and broken(self.problem, fit.choice) is None:
+            self.best = fit if better else self.best
+            self.smallest = fit if smaller else self.smallest
+        self.seen.append(fit)
+        self.planes.append(Plane(cost, tuple(int(one) for one in self.storing.bytes(assignment))))
+        moment = self._moment(memory.at)
+        return moment if time and memory.peak > self.budget and moment not in self.moments else None
+
+    @property
+    def bound(self) -> int:
+        """What every plan within the budget costs at least, in picoseconds."""
+        return max(self._cases.bound, self.proof.bound if self.proof else 0)
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """The proof of the bound."""
+        return self._cases.certificate() if self.proof is None else self.proof.certificate
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do, or no time."""
+        met = self.best is not None and self.best.cost - self.bound <= NEAR * self.best.cost
+        return met or self.left() <= 0.01
+
+    def _moment(self, step: str | None) -> str:
+        """Return the moment that stands for a step of a program."""
+        graph = self.problem.graph
+        if step is None or step in graph.nodes:
+            return step or START
+        kind, name = step.split(" ", 2)[1:]
+        if kind == "needed":
+            return f"before {name}"
+        producer, uses = graph.tensors[name].producer, self.problem.uses[name]
+        if kind == "held" and producer is None:
+            return uses[0].op
+        return producer or START
+
+    def _add_moment(self, moment: str) -> None:
+        """Take one more moment into account; there every assignment that was seen stores no more than at its peak."""
+        self.moments.append(moment)
+        self.storing = storing(self.problem, self.moments)
+        self.priced = Priced(self.storing)
+        self.peaks = Peaks(self.storing.built)
+        peaks = [fit.peak for fit in self.seen]
+        self.planes = [Plane(plane.time, (*plane.bytes, peak)) for plane, peak in zip(self.planes, peaks, strict=True)]
+        if not self.planes:
+            self._try(np.zeros(1, np.int64))
+
+    # ------------------------------------------------------------------------------------------------- the least
+
+    def find_least(self) -> None:
+        """Look for the plan with the least peak, and for weights that prove how small a peak can be."""
+        for _ in range(ROUNDS):
+            least = self.least.bound if self.least else 0
+            if self.left() <= 0.01 or self.smallest.peak - least <= NEAR * least:
+                return
+            promised, weights = highest(self.planes, 0, Fraction(1), convex=True, timed=False)
+            if promised - least <= NEAR * least:
+                return
+            self._try(np.array([int(one * 2**WEIGHT_BITS) for one in weights], np.int64), time=False)
+            price = Fraction(DEAR * self.cheapest, self.smallest.peak)
+            wanted = self._try(self.priced.whole([one * price for one in weights]))[1]
+            if wanted is not None and len(self.moments) < MOST_MOMENTS:
+                self._add_moment(wanted)
+
+    def _mix(self) -> None:
+        """Mix what was seen within the budget with what was seen beyond it."""
+        alike = [fit for fit in self.seen if fit.built is self.storing.built]
+        small = sorted((fit for fit in alike if fit.peak <= self.budget), key=lambda fit: fit.cost)
+        cheap = sorted((fit for fit in alike if fit.peak > self.budget), key=lambda fit: fit.peak)
+        for one in small[:3]:
+            for other in cheap[:6]:
+                if self.over:
+                    return
+                tried = mixed(self.storing, self.peaks, other.assignment, one.assignment, self.budget, self._late)
+                self._see(tried)
+
+    def _late(self) -> bool:
+        return self.left() <= 0

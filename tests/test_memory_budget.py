@@ -1,0 +1,166 @@
+"""Plans within a memory budget, held against the enumeration of every plan."""
+
+from __future__ import annotations
+
+import copy
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from benchmarks.models import gpt_training
+from solver import Mesh, plan
+from solver.certificate import CertificateError, certified_bound
+from solver.choice import Evaluation
+from solver.cost.reshard import INF
+from solver.graph import Graph
+from solver.plan import Plan
+from solver.problem import problem
+from solver.reference_memory import peaks
+from solver.reference_task import Task
+from solver.search.branch import solve
+from solver.search.memory_network import storing
+from solver.search.memory_peak import Peaks
+from tests.graphs import HARDWARE, Case, random_graphs
+from tests.plans import FAST
+
+FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+TINY = {"hidden": 64, "heads": 4, "batch": 4, "sequence": 32, "vocabulary": 128, "dtype": "float32"}
+
+
+def wishes(case: Case) -> dict[str, Any]:
+    return {"pins": case.pins, "communication": case.communication, "capabilities": case.capabilities}
+
+
+@FEW
+@given(random_graphs(max_ops=2, max_axes=1))
+def test_a_budget_gives_what_the_enumeration_gives(case: Case) -> None:
+    """At the smallest peak and at the last step before it; below it there is no plan."""
+    front = peaks(Task(case.graph, case.mesh, **wishes(case)))
+    assume(front)
+    for time, peak in front[-2:]:
+        found = plan(case.graph, case.mesh, memory=max(1, peak), **wishes(case))
+        assert (found.cost_ps, found.check().findings) == (time, ())
+        assert found.memory.peak <= max(1, peak)
+    least = front[-1][1]
+    assume(least > 1)
+    below = plan(case.graph, case.mesh, memory=least - 1, **wishes(case))
+    assert below.choice is None
+
+
+@cache
+def tight() -> tuple[Plan, ...]:
+    """A small training step within budgets that the plan without one breaks."""
+    graph, mesh = gpt_training(1, **TINY), Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE["bandwidth"])
+    free = plan(graph, mesh)
+    return tuple(plan(graph, mesh, memory=int(free.memory.peak * share)) for share in (0.95, 0.85))
+
+
+def test_a_training_step_keeps_to_its_budget_at_a_small_gap() -> None:
+    for found in tight():
+        assert found.status in ("optimal", "feasible")
+        assert found.problem.memory is not None
+        assert found.memory.peak <= found.problem.memory
+        assert found.gap is not None
+        assert found.gap < 0.01
+        checked = found.check()
+        assert (checked.findings, checked.bound) == ((), found.bound_ps) or checked.bound > found.bound_ps
+        assert Plan.from_json(found.to_json()).check().ok
+
+
+def test_the_reported_peak_is_the_measured_one() -> None:
+    for found in tight():
+        ran = found.simulate()
+        assert ran.ok
+        assert ran.peak_memory == found.memory.peak
+
+
+def test_less_memory_costs_no_less() -> None:
+    costs = [found.cost_ps for found in tight()]
+    assert costs == sorted(costs)
+
+
+def test_altered_multipliers_and_messages_prove_nothing_false() -> None:
+    rng = random.Random(3)
+    for found in tight():
+        for _ in range(12):
+            altered = copy.deepcopy(dict(found.certificate or {}))
+            nodes = [altered["tree"]]
+            while "left" in nodes[-1]:
+                nodes.append(nodes[-1]["left"])
+            leaf = nodes[-1]
+            if "multipliers" in leaf and rng.random() < 0.7:
+                k = rng.randrange(len(leaf["multipliers"]))
+                leaf["multipliers"][k] = rng.choice([0, leaf["multipliers"][k] * 2, rng.randrange(10**9), 10**25])
+            else:
+                vector = rng.choice(altered["arrays"])
+                vector[rng.randrange(len(vector))] += rng.choice([-1, 1]) * 10 ** rng.randrange(12)
+            assert certified_bound(found.problem, altered) <= (found.cost_ps or 0)
+
+
+def test_a_budget_that_is_too_small_is_proved_so_and_the_least_is_told() -> None:
+    graph, mesh = gpt_training(1, **TINY), Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE["bandwidth"])
+    found = plan(graph, mesh, memory=20_000)
+    assert found.status == "infeasible"
+    assert found.check().ok
+    assert Plan.from_json(found.to_json()).check().ok
+    assert found.explanation is not None
+    assert [fact.kind for fact in found.explanation.core] == ["budget"]
+    (repair,) = found.explanation.repairs
+    least = repair.change["memory"]
+    assert repair.text.startswith("least memory that works: ")
+    works = plan(graph, mesh, memory=least)
+    assert works.status in ("optimal", "feasible")
+    assert plan(graph, mesh, memory=int(least * 0.98)).status == "infeasible"
+
+
+def test_other_weights_never_prove_that_a_plan_does_not_exist() -> None:
+    graph, mesh = gpt_training(1, **TINY), Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE["bandwidth"])
+    refused = plan(graph, mesh, memory=20_000)
+    fits = problem(graph, mesh, memory=plan(graph, mesh).memory.peak)
+    assert refused.certificate is not None
+    assert certified_bound(refused.problem, refused.certificate) == INF
+    assert certified_bound(fits, refused.certificate) < INF
+    for weights in ([0] * len(refused.certificate["moments"]), [10**30] * len(refused.certificate["moments"])):
+        altered = copy.deepcopy(dict(refused.certificate))
+        altered["tree"]["weights"] = weights
+        assert certified_bound(fits, altered) < INF
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"moments": 3}, "moments should be a list of names"),
+        ({"moments": ["nothing"]}, "there is no moment"),
+        ({"moments": ["y", "y"]}, "each once"),
+        ({"tree": {"messages": {}, "multipliers": [-1]}}, "whole numbers from 0 up"),
+        ({"tree": {"messages": {}, "multipliers": [1, 2]}}, "there are 2 multipliers, but 1 moments"),
+        ({"tree": {"messages": {}, "multipliers": [True]}}, "whole numbers from 0 up"),
+        ({"tree": {"messages": {}, "weights": [1], "multipliers": [1]}}, "a leaf of the tree is"),
+    ],
+)
+def test_another_form_of_multipliers_is_refused_in_words(change: dict[str, Any], sentence: str) -> None:
+    g = Graph("tiny")
+    g.output(g.op("relu", g.input("x", (4, 4)), name="y"))
+    whole = {"bits": 0, "arrays": [], "tree": {"messages": {}}, "moments": ["y"], **change}
+    with pytest.raises(CertificateError, match=sentence):
+        certified_bound(problem(g, FAST, memory=100), whole)
+
+
+@FEW
+@given(random_graphs())
+def test_the_peak_by_numbers_is_that_of_the_choice_and_what_is_counted_is_no_more(case: Case) -> None:
+    asked = problem(case.graph, case.mesh, **wishes(case))
+    assume(case.graph.nodes)
+    moments = [
+        *case.graph.nodes,
+        *(f"before {use.name}" for n in case.graph.nodes for use in case.graph.operand_uses(n)),
+    ]
+    counted = storing(asked, moments)
+    found = solve(counted.built.network, nodes=20)
+    assume(found.assignment is not None)
+    assert found.assignment is not None
+    memory = Peaks(counted.built).of(found.assignment)
+    assert memory == Evaluation(asked, counted.built.choice(found.assignment)).memory
