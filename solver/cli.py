@@ -262,6 +262,37 @@ def compare_command(output: Path | None, **asked: Any) -> int:
     return OUTCOMES[best.status]
 
 
+@command.command("frontier")
+@model_options
+@click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="How many plans.")
+@click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")
+@click.option("--csv", "table", callback=read_output, metavar="FILE", help="Write them as CSV.")
+@click.option("--plot", "picture", callback=read_output, metavar="FILE", help="Draw them: a name as frontier.png.")
+def frontier_command(
+    points: int, output: Path | None, table: Path | None, picture: Path | None, timeout: float, **asked: Any
+) -> int:
+    """Show time against memory: the best plan of MODEL within budgets down to the least that works, with bounds."""
+    from solver.frontier import frontier
+    from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
+
+    if asked.pop("memory") is not None:
+        raise click.UsageError("--memory names one budget, and a frontier tries many: leave it out")
+    quickest, _ = planned(timeout=timeout, memory=None, **asked)
+    if quickest.choice is None:
+        say(quickest.text())
+        return OUTCOMES[quickest.status]
+    with stage("planning within budgets") as tell:
+        found = frontier(quickest, points, timeout, tell)
+    if output is not None:
+        keep_text(json.dumps(frontier_json(found), indent=1), output)
+    if table is not None:
+        keep_text(frontier_csv(found), table)
+    if picture is not None:
+        plot(found, picture)
+    say(frontier_text(found))
+    return 0
+
+
 @command.command("check")
 @click.argument("plan_file", metavar="PLAN.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def check_command(plan_file: Path) -> int:

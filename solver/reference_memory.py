@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from solver.reference import Plan, lies_so, nearer, price
@@ -11,20 +11,10 @@ from solver.reference_run import peak_memory
 from solver.reference_task import Task
 
 
-def cheapest_within(task: Task, budget: int) -> tuple[int, Plan] | None:
-    """Return the price and one of the cheapest plans whose peak is within a budget, or None where there is none."""
-    best: tuple[int, Plan] | None = None
-    for plan in plans_with_copies(task):
-        time = price(plan).time
-        if (best is None or time < best[0]) and peak_memory(plan) <= budget:
-            best = time, plan
-    return best
-
-
-def peaks(task: Task) -> list[tuple[int, int]]:
+def peaks(plans: Iterable[Plan]) -> list[tuple[int, int]]:
     """Return the time and the peak of the plans that no other one beats in both, the quickest first."""
     found: list[tuple[int, int]] = []
-    for plan in sorted(plans_with_copies(task), key=lambda plan: price(plan).time):
+    for plan in sorted(plans, key=lambda plan: price(plan).time):
         peak = peak_memory(plan)
         if not found or peak < found[-1][1]:
             found.append((price(plan).time, peak))

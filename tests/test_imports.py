@@ -41,6 +41,7 @@ FLOW = (
     (
         "solver.planner",
         "solver.budget",
+        "solver.frontier",
         "solver.greedy",
         "solver.repairs",
         "solver.why",

@@ -19,7 +19,7 @@ from solver.search.memory_dual import Priced, Raised
 from solver.search.memory_mix import mixed
 from solver.search.memory_network import Storing, storing
 from solver.search.memory_peak import Peaks
-from solver.search.multipliers import Plane, highest
+from solver.search.multipliers import Multipliers, Plane
 from solver.search.network import IntArray
 
 ROUNDS = 60
@@ -116,6 +116,7 @@ class BudgetSearch:
         self.planes: list[Plane] = []
         self.seen: list[Fit] = []
         self._cases = cases
+        self._multipliers = Multipliers()
         built, found = cases.searched.built, cases.searched.found
         assert found.assignment is not None
         self.cheapest = max(1, found.cost)
@@ -141,7 +142,7 @@ class BudgetSearch:
         for number in range(ROUNDS):
             if self.over:
                 return
-            promised, multipliers = highest(self.planes, self.budget, most)
+            promised, multipliers = self._multipliers.highest(self.planes, self.budget, most)
             if promised - best[0] <= NEAR * best[0]:
                 if self.best is not None or max(multipliers) < most or most * self.budget > 10**5 * self.cheapest:
                     return
@@ -240,7 +241,7 @@ class BudgetSearch:
             least = self.least.bound if self.least else 0
             if self.left() <= 0.01 or self.smallest.peak - least <= NEAR * least:
                 return
-            promised, weights = highest(self.planes, 0, Fraction(1), convex=True, timed=False)
+            promised, weights = self._multipliers.highest(self.planes, 0, Fraction(1), convex=True, timed=False)
             if promised - least <= NEAR * least:
                 return
             self._try(np.array([int(one * 2**WEIGHT_BITS) for one in weights], np.int64), time=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -36,27 +36,39 @@ def mixed(
     tuple of int
         No dearer than `small`.
     """
-    network = storing.built.network
-    groups = _groups(storing, cheap, small)
-    now = list(small)
-    paid, saved = [], []
+    groups = [_Group(storing, group, cheap, small) for group in _groups(storing, cheap, small)]
+    worth = sorted((group for group in groups if group.saves > 0), key=lambda group: -group.saves / max(1, group.adds))
+    room = budget - storing.bytes(small)
+    taken: list[_Group] = []
+    for group in worth:
+        if (group.bytes <= room).all():
+            room = room - group.bytes
+            taken.append(group)
+    low, high = 0, len(taken) + 1  # what is stored at other steps than the moments may allow fewer of them
+    while high - low > 1 and not over():
+        middle = (low + high) // 2
+        fits = peaks.of(_with(small, cheap, taken[:middle])).peak <= budget
+        low, high = (middle, high) if fits else (low, middle)
+    return _with(small, cheap, taken[:low])
+
+
+class _Group:
+    """Variables that differ and hang together: what taking them from the cheap plan saves and adds."""
+
+    def __init__(self, storing: Storing, variables: list[int], cheap: Assignment, small: Assignment) -> None:
+        self.variables = variables
+        tried = _with(small, cheap, [self])
+        self.saves = _cost_of(storing, variables, small) - _cost_of(storing, variables, tried)
+        self.bytes = storing.bytes_of(variables, tried) - storing.bytes_of(variables, small)
+        self.adds = int(self.bytes.max(initial=0))
+
+
+def _with(small: Assignment, cheap: Assignment, groups: Iterable[_Group]) -> Assignment:
+    found = list(small)
     for group in groups:
-        tried = list(small)
-        for i in group:
-            tried[i] = cheap[i]
-        paid.append(_cost_of(storing, group, small) - _cost_of(storing, group, tuple(tried)))
-        saved.append(int((storing.bytes_of(group, tuple(tried)) - storing.bytes_of(group, small)).max(initial=0)))
-    order = sorted(range(len(groups)), key=lambda g: -paid[g] / max(1, saved[g]))
-    for g in order:
-        if paid[g] <= 0 or over():
-            continue
-        tried = list(now)
-        for i in groups[g]:
-            tried[i] = cheap[i]
-        if peaks.of(tuple(tried)).peak <= budget:
-            now = tried
-    found = tuple(now)
-    return found if network.cost(found) < network.cost(small) else small
+        for i in group.variables:
+            found[i] = cheap[i]
+    return tuple(found)
 
 
 def _groups(storing: Storing, one: Assignment, other: Assignment) -> list[list[int]]:

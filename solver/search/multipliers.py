@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import z3
 
@@ -25,42 +26,49 @@ class Plane:
     bytes: tuple[int, ...]
 
 
-def highest(
-    planes: Sequence[Plane], budget: int, most: Fraction, *, convex: bool = False, timed: bool = True
-) -> tuple[Fraction, tuple[Fraction, ...]]:
-    """Return the highest bound that the planes leave, and multipliers there (Kelley's cutting planes, 1960).
+class Multipliers:
+    """Finds the multipliers where the planes leave the highest bound (Kelley's cutting planes, 1960)."""
 
-    Parameters
-    ----------
-    planes : sequence of Plane
-        At least one.
-    budget : int
-        Bytes.
-    most : Fraction
-        No multiplier exceeds this.
-    convex : bool, optional
-        Whether the multipliers are weights, which sum to 1.
-    timed : bool, optional
-        Whether time counts.
+    def __init__(self) -> None:
+        self._context = z3.Context()
 
-    Returns
-    -------
-    Fraction, tuple of Fraction
-        The bound, and a multiplier per moment.
-    """
-    context = z3.Context()
-    solver = z3.Optimize(ctx=context)
-    bound = z3.Real("bound", context)
-    multipliers = [z3.Real(f"m{k}", context) for k in range(len(planes[0].bytes))]
-    for one in multipliers:
-        solver.add(one >= 0, one <= z3.RealVal(most, context))
-    if convex:
-        solver.add(z3.Sum(multipliers) == 1)
-    for plane in planes:
-        over = [one * z3.RealVal(size - budget, context) for one, size in zip(multipliers, plane.bytes, strict=True)]
-        solver.add(bound <= z3.Sum([z3.RealVal(plane.time if timed else 0, context), *over]))
-    solver.maximize(bound)
-    solver.check()
-    model = solver.model()
-    height, *found = (Fraction(model.eval(one, True).as_fraction()) for one in (bound, *multipliers))
-    return height, tuple(found)
+    def highest(
+        self, planes: Iterable[Plane], budget: int, most: Fraction, *, convex: bool = False, timed: bool = True
+    ) -> tuple[Fraction, tuple[Fraction, ...]]:
+        """Return the highest bound that the planes leave, and multipliers there.
+
+        Parameters
+        ----------
+        planes : iterable of Plane
+            At least one.
+        budget : int
+            Bytes.
+        most : Fraction
+            No multiplier exceeds this.
+        convex : bool, optional
+            Whether the multipliers are weights, which sum to 1.
+        timed : bool, optional
+            Whether time counts.
+
+        Returns
+        -------
+        Fraction, tuple of Fraction
+            The bound, and a multiplier per moment.
+        """
+        solver, bound = z3.Optimize(ctx=self._context), z3.Real("bound", self._context)
+        distinct = list(dict.fromkeys(planes))
+        multipliers = [z3.Real(f"m{k}", self._context) for k in range(len(distinct[0].bytes))]
+        solver.add(*(one >= 0 for one in multipliers), *(one <= self._number(most) for one in multipliers))
+        if convex:
+            solver.add(z3.Sum(multipliers) == 1)
+        for plane in distinct:
+            over = [one * self._number(size - budget) for one, size in zip(multipliers, plane.bytes, strict=True)]
+            solver.add(bound <= z3.Sum([self._number(plane.time if timed else 0), *over]))
+        solver.maximize(bound)
+        solver.check()
+        model = solver.model()
+        height, *found = (Fraction(model.eval(one, True).as_fraction()) for one in (bound, *multipliers))
+        return height, tuple(found)
+
+    def _number(self, value: int | Fraction) -> Any:
+        return z3.RealVal(value, self._context)
