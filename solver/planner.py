@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from solver.budget import beyond, within_budget
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.expression import read_expressions
@@ -20,6 +19,7 @@ from solver.explain.core import Core, find_core, other_cores, refuted
 from solver.explain.tell import tell
 from solver.explanation import Explanation
 from solver.graph import Graph
+from solver.memory_budget import beyond, within_budget
 from solver.mesh import Mesh
 from solver.plan import UNPROVED, Plan
 from solver.planner_communication import communication_first

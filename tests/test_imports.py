@@ -40,7 +40,7 @@ FLOW = (
     ("solver.plan",),
     (
         "solver.planner",
-        "solver.budget",
+        "solver.memory_budget",
         "solver.frontier",
         "solver.greedy",
         "solver.repairs",

@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 from solver.search.bound import Dual, certified_bound
-from solver.search.branch import Leaf
 from solver.search.coarse import coarser
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.memory_network import Storing
 from solver.search.network import IntArray, arc_consistency
+from solver.search.tree import Leaf
 
 WINDOW, ENOUGH = 8, 0.02
 """No more sweeps when so many of them gained less than this fraction of what is missing."""
