@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from ops.placement import Partial
 from solver import Graph, Mesh, plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
+from solver.constraints.policy_kinds import Policy
 from solver.constraints.reason import Reason
 from solver.explain.core import Core, find_core, other_cores
 from solver.problem import Problem, problem
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, asked, demanding
+from tests.test_policy import policies
 
 SOME = settings(MANY, max_examples=60)
 
 
-def infeasible(case: Case) -> tuple[Problem, Checker]:
+def infeasible(case: Case, policy: Sequence[Policy] = ()) -> tuple[Problem, Checker]:
     """An infeasible question, and its model in Z3, in which every fact may be left out."""
     wishes = asked(case)
+    if policy:
+        granted = {"communication": "any", "capabilities": case.capabilities}
+        wishes = problem(case.graph, case.mesh, pins=case.pins, policy=policy, **granted)
     checker = Checker(whole_graph(wishes, explaining=True))
     assume(checker.check().status == "unsat")
     return wishes, checker
@@ -39,7 +45,17 @@ def status(checker: Checker, reasons: list[Reason]) -> str:
 @given(case=demanding())
 def test_a_core_is_irreducible(case: Case) -> None:
     """Z3 says so of whatever found it: alone unsatisfiable; without any wish, or any group of rules, satisfiable."""
-    wishes, checker = infeasible(case)
+    hold_irreducible(*infeasible(case))
+
+
+@settings(MANY, max_examples=40)
+@given(data=st.data())
+def test_a_core_under_policies_is_irreducible(data: st.DataObject) -> None:
+    case = data.draw(demanding())
+    hold_irreducible(*infeasible(case, data.draw(policies(case))))
+
+
+def hold_irreducible(wishes: Problem, checker: Checker) -> None:
     core = find_core(wishes)
     assert core.minimal
     rules = [reason for reason in checker.clauses.reasons if not reason.chosen]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason, policy_reason
 from solver.problem import Problem
@@ -17,12 +19,18 @@ def add_repeats(layouts: Layouts) -> None:
         The placements of needed and made of both must be written already.
     """
     problem = layouts.problem
-    equal = {node: one for one in problem.policy for node in alike(problem.setting, [one])}
-    for node, of in problem.repeats.items():
-        layouts.clauses.under(policy_reason(equal[node]) if node in equal else repeat_reason(node, of))
+    for node, of, reason in repeats_of(problem):
+        layouts.clauses.under(reason)
         pairs = zip(repeated_places(problem, of), repeated_places(problem, node), strict=True)
         for (place, _), (other, tensor) in pairs:
             layouts.same(tensor, place, other)
+
+
+def repeats_of(problem: Problem) -> Iterator[tuple[str, str, Reason]]:
+    """Yield each op that lies as another one, that other, and by which fact."""
+    equal = {node: one for one in problem.policy for node in alike(problem.setting, [one])}
+    for node, of in problem.repeats.items():
+        yield node, of, policy_reason(equal[node]) if node in equal else repeat_reason(node, of)
 
 
 def repeat_reason(node: str, of: str) -> Reason:

@@ -62,7 +62,7 @@ def confined(problem: Problem) -> frozenset[str]:
     return frozenset(tensor for tensor in limited if not (table(problem, tensor).time < INF).all())
 
 
-def _staying(tariff: Tariff) -> Stays:
+def staying(tariff: Tariff) -> Stays:
     """Tell what no collective takes off a mesh axis: a sum, and a cut."""
 
     def stays(axis: int, label: Placement) -> bool:
@@ -97,10 +97,10 @@ class Communication:
             self.layouts.free(tensor, ("delivered", tensor), legal=False)
         for tensor in self.tensors:
             if problem.communication == "any":
-                for together in self._confining(tensor):
+                for together in confining(problem, tensor, self.layouts.explaining):
                     tariff = Tariff(forbidden(problem.mesh, together, tensor))
                     self.clauses.under(*map(policy_reason, together))
-                    self._lead(tensor, self._reach(table_with(problem, tensor, tariff)), _staying(tariff))
+                    self._lead(tensor, self._reach(table_with(problem, tensor, tariff)), staying(tariff))
                 continue
             self.clauses.under(communication_reason(problem))
             if problem.communication == "none":
@@ -122,22 +122,22 @@ class Communication:
         for target in targets_of(self.problem, tensor):
             self.layouts.lead(tensor, source, target, reach, stays)
 
-    def _confining(self, tensor: str) -> Iterator[tuple[Policy, ...]]:
-        """Yield the policies that confine a tensor together; where explaining, any few of them, too.
-
-        What two policies leave is less than what each leaves: a way may lead round the one and not round both.
-        """
-        mesh = self.problem.mesh
-        every = tuple(one for one in self.problem.policy if forbidden(mesh, [one], tensor))
-        if self.layouts.explaining:
-            few = range(1, min(_FEW, len(every) - 1) + 1)
-            yield from (some for count in few for some in combinations(every, count))
-        yield every
-
     def _reach(self, prices: ReshardTable) -> Reach:
         if id(prices) not in self._reached:
             self._reached[id(prices)] = prices, local_reach(prices)
         return self._reached[id(prices)][1]
+
+
+def confining(problem: Problem, tensor: str, explaining: bool) -> Iterator[tuple[Policy, ...]]:
+    """Yield the policies that confine a tensor together; where explaining, any few of them, too.
+
+    What two policies leave is less than what each leaves: a way may lead round the one and not round both.
+    """
+    every = tuple(one for one in problem.policy if forbidden(problem.mesh, [one], tensor))
+    if explaining:
+        few = range(1, min(_FEW, len(every) - 1) + 1)
+        yield from (some for count in few for some in combinations(every, count))
+    yield every
 
 
 def local_reach(prices: ReshardTable) -> Reach:

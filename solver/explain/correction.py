@@ -32,7 +32,7 @@ class Feasible:
     @property
     def wishes(self) -> tuple[Reason, ...]:
         """All that the person chose; nothing where it would take too long to find out."""
-        if self._view is not None and self._checker is None:
+        if self._view is not None and self._checker is None and not self._problem.expressions:
             return tuple(reason for reason in self._view.reasons if reason.chosen)
         checker = self._written()
         return () if checker is None else tuple(reason for reason in checker.clauses.reasons if reason.chosen)
@@ -54,7 +54,7 @@ class Feasible:
             found = self._view.follow(active)
             if isinstance(found, Trail):
                 return False
-            if self._view.holds(active, found):
+            if not self._problem.expressions and self._view.holds(active, found):
                 return True
         return self._by_z3(wishes, seconds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
@@ -10,25 +10,30 @@ from math import prod
 
 from ops.bind import BoundRule
 from ops.placement import Parts, Placement, Replicate
-from solver.choice import table
-from solver.constraints.layouts import Layouts, Place, clash_reason
+from solver.choice import table, table_with
+from solver.constraints.layouts import Layouts, Place, always, clash_reason
 from solver.constraints.model import may_be_stored, spoken_of, storage_reason
 from solver.constraints.op_rules import OpRules, Picked
 from solver.constraints.pins import pin_reason
-from solver.constraints.reason import Reason
-from solver.constraints.repeats import repeat_reason, repeated_places
+from solver.constraints.policy_kinds import Policy
+from solver.constraints.reason import Reason, policy_reason
+from solver.constraints.repeats import repeated_places, repeats_of
 from solver.constraints.reshard import (
     communication_reason,
     confined,
+    confining,
     delivery_reason,
     local_reach,
     source_of,
+    staying,
     targets_of,
 )
 from solver.constraints.ties import tie_reason
 from solver.constraints.variables import Clauses
+from solver.cost.tariff import Tariff
 from solver.explain.universe import Relation, Universe, Ways, equal, leading
-from solver.problem import Pin, Problem
+from solver.problem import Problem
+from solver.problem_policy import forbidden
 
 MOST_ROWS = 5000
 """Rows of one op, over all mesh axes together, that are still looked at one by one."""
@@ -141,6 +146,8 @@ class Facts:
         The facts, each once; a constraint names its fact by the number here.
     number : dict
         Reason -> its number.
+    several : dict
+        Of a number that stands for several facts together theirs.
 
     Raises
     ------
@@ -154,6 +161,7 @@ class Facts:
         self.constraints: list[Constraint] = []
         self.reasons: list[Reason] = []
         self.number: dict[Reason, int] = {}
+        self.several: dict[int, tuple[int, ...]] = {}
         self._layouts = Layouts(Clauses(), problem, explaining=True)
         self._rules = OpRules(Clauses(), problem, explaining=True)
         self._universes: dict[Parts, Universe] = {}
@@ -163,22 +171,34 @@ class Facts:
         self._add_storage()
         for node in problem.graph.nodes:
             self._add_rows(node)
-        for node, of in problem.graph.repeats.items():
+        for node, of, reason in repeats_of(problem):
             for (first, _), (other, tensor) in zip(
                 repeated_places(problem, of), repeated_places(problem, node), strict=True
             ):
-                self._same(repeat_reason(node, of), tensor, first, other)
-        if problem.communication != "any":
-            self._add_reshards()
+                self._same(reason, tensor, first, other)
+        self._add_reshards()
         self._add_ties()
-        for subject, pins in problem.pins_on.items():
-            self._add_pins(subject, [pin for pin in pins if problem.mesh.sizes[pin.axis] > 1])
+        for subject in dict.fromkeys((*problem.pins_on, *problem.demands_on)):
+            self._add_wishes(subject)
 
     def _number(self, reason: Reason) -> int:
         if reason not in self.number:
             self.number[reason] = len(self.reasons)
             self.reasons.append(reason)
         return self.number[reason]
+
+    def _together(self, reasons: Sequence[Reason]) -> int:
+        """Return the number under which stands what follows from several facts together."""
+        numbers = tuple(map(self._number, reasons))
+        if len(numbers) == 1:
+            return numbers[0]
+        both = self._number(Reason("several", "", " and ".join(reason.text for reason in reasons)))
+        self.several[both] = numbers
+        return both
+
+    def named(self, number: int) -> tuple[Reason, ...]:
+        """Return the facts behind a number."""
+        return tuple(self.reasons[one] for one in self.several.get(number, (number,)))
 
     def holding(self, active: Collection[Reason] | None) -> bytearray:
         """Return 1 at the number of each fact that is among some, or of every fact."""
@@ -188,6 +208,8 @@ class Facts:
         for reason in (*active, WRITTEN):
             if (number := self.number.get(reason)) is not None:
                 found[number] = 1
+        for both, numbers in self.several.items():
+            found[both] = all(found[number] for number in numbers)
         return found
 
     def universe(self, place: Place) -> Universe:
@@ -207,14 +229,14 @@ class Facts:
     def _add_storage(self) -> None:
         """Add where sources and pinned results are kept, those that something is demanded of."""
         problem = self.problem
-        asked = {*problem.pins_on, *problem.ties, *problem.ties.values()}
+        asked = {*problem.spoken_of, *problem.ties, *problem.ties.values(), *self._near}
         for tensor, fact in problem.graph.tensors.items():
-            if fact.producer is None and (problem.communication != "any" or tensor in asked):
+            if fact.producer is None and tensor in asked:
                 place = self._place(("held", tensor), tensor)
                 allowed = self._ways_of(tensor).within(_storable(problem, tensor))
                 self.constraints.append(Only(self._number(storage_reason(problem, tensor)), place, allowed))
                 self._legal(place)
-            elif fact.producer is not None and tensor in problem.pins_on:
+            elif fact.producer is not None and tensor in problem.spoken_of:
                 self._legal(self._place(("held", tensor), tensor))
 
     def _legal(self, place: Place) -> None:
@@ -277,54 +299,71 @@ class Facts:
         return OpTable(ways, blocked)
 
     def _same(self, reason: Reason, tensor: str, source: Place, target: Place) -> None:
-        universe = self._ways_of(tensor)
-        if (key := id(universe)) not in self._relations:
-            self._relations[key] = _both(universe.one_way, partial(equal, universe))
         for place in (source, target):
             self._place(place, tensor)
-        self.constraints.append(Leads(self._number(reason), source, target, *self._relations[key]))
+        relations = self._equal(self._ways_of(tensor))
+        self.constraints.append(Leads(self._number(reason), source, target, *relations))
 
     def _add_reshards(self) -> None:
         """Add what a restricted communication leaves of the ways from where a tensor is made to where it is needed."""
         problem = self.problem
-        reason = communication_reason(problem)
-        number = self._number(reason)
-        for tensor in problem.graph.tensors:
-            source = source_of(problem, tensor)
-            for target in targets_of(problem, tensor):
-                if problem.communication == "frozen":
-                    self._same(reason, tensor, source, target)
-                else:
+        for tensor in problem.graph.tensors if self._near else ():
+            if tensor not in self._near:
+                continue
+            for reasons, relations in self._restrictions(tensor):
+                source, number = source_of(problem, tensor), self._together(reasons)
+                for target in targets_of(problem, tensor):
                     for place in (source, target):
                         self._place(place, tensor)
-                    self.constraints.append(Leads(number, source, target, *self._reach(tensor)))
+                    self.constraints.append(Leads(number, source, target, *relations))
         for tensor in problem.graph.outputs:
-            if problem.delivered_as(tensor) is None:
+            if tensor in self._near and problem.delivered_as(tensor) is None:
                 allowed = self._ways_of(tensor).within(partial(problem.may_deliver, tensor))
                 fact = self._number(delivery_reason(problem, tensor))
                 self.constraints.append(Only(fact, ("delivered", tensor), allowed))
 
-    def _reach(self, tensor: str) -> tuple[Relation, Relation]:
-        """Return what moves that send nothing lead to: of tensors with equal parts it is the same."""
-        universe = self._ways_of(tensor)
-        if (key := (id(universe), "reach")) not in self._relations:
-            reach = local_reach(table(self.problem, tensor))
-            self._relations[key] = _both(universe.one_way, partial(leading, universe, reach))
+    def _restrictions(self, tensor: str) -> Iterator[tuple[list[Reason], tuple[Relation, Relation]]]:
+        """Yield the facts that restrict the ways of a tensor, and where these lead then; loose, and not."""
+        problem, universe = self.problem, self._ways_of(tensor)
+        if problem.communication == "frozen":
+            yield [communication_reason(problem)], self._equal(universe)
+        elif problem.communication == "none":
+            yield [communication_reason(problem)], self._reach(tensor, None)
+        else:
+            for together in confining(problem, tensor, explaining=True):
+                yield list(map(policy_reason, together)), self._reach(tensor, together)
+
+    def _equal(self, universe: Universe) -> tuple[Relation, Relation]:
+        if (key := id(universe)) not in self._relations:
+            self._relations[key] = _both(universe.one_way, partial(equal, universe))
+        return self._relations[key]
+
+    def _reach(self, tensor: str, together: Sequence[Policy] | None) -> tuple[Relation, Relation]:
+        """Return what moves that may run lead to: of tensors with equal parts it is the same."""
+        problem, universe = self.problem, self._ways_of(tensor)
+        tariff = None if together is None else Tariff(forbidden(problem.mesh, together, tensor))
+        if (key := (id(universe), tariff and tariff.forbidden)) not in self._relations:
+            prices = table(problem, tensor) if tariff is None else table_with(problem, tensor, tariff)
+            stays = always if tariff is None else staying(tariff)
+            make = partial(leading, universe, local_reach(prices), stays=stays)
+            self._relations[key] = _both(universe.one_way, make)
         return self._relations[key]
 
     def _add_ties(self) -> None:
         problem = self.problem
         for follower, leader in problem.ties.items():
             source = problem.graph.tensors[follower].producer is None
-            if source or problem.communication != "any":
+            if source or follower in self._near:
                 place = self._place(("held" if source else "delivered", follower), follower)
                 self._same(tie_reason(problem, follower), leader, ("held", leader), place)
 
-    def _add_pins(self, subject: str, pins: Sequence[Pin]) -> None:
-        """Add pins; a use on parts may be written in any legal way."""
-        if not pins:
-            return
+    def _add_wishes(self, subject: str) -> None:
+        """Add pins, and what policies want of a layout; a use on parts may be written in any legal way."""
         problem = self.problem
+        pins = [pin for pin in problem.pins_on.get(subject, ()) if problem.mesh.sizes[pin.axis] > 1]
+        demanded = problem.demands_on.get(subject, ())
+        if not pins and not demanded:
+            return
         place: Place = ("held", subject)
         if subject not in problem.graph.tensors:
             use = problem.use_named[subject]
@@ -337,6 +376,11 @@ class Facts:
         for pin in pins:
             allowed = self.universe(place).having(pin.axis, pin.placement)
             self.constraints.append(Only(self._number(pin_reason(problem, pin)), place, allowed))
+        for demand in demanded:
+            ways = 0
+            for placement in demand.placements:
+                ways |= self.universe(place).having(demand.axis, placement)
+            self.constraints.append(Only(self._number(policy_reason(demand.policy)), place, ways))
 
 
 WRITTEN = Reason("notation", "", "a layout may be written in several ways")

@@ -340,12 +340,12 @@ class Settled:
         """Return the ways of other places that had to be gone, and the facts, for some ways of a place to go."""
         constraint = event.constraint
         if isinstance(constraint, Only):
-            return {}, (self.asked.facts.reasons[constraint.reason],)
+            return {}, self.asked.facts.named(constraint.reason)
         if isinstance(constraint, Leads):
             back = event.place == constraint.target
             other = constraint.source if back else constraint.target
             needed = self._relation(constraint).image(wanted, back)
-            return {other: needed}, (self.asked.facts.reasons[constraint.reason],)
+            return {other: needed}, self.asked.facts.named(constraint.reason)
         return self._needs_of_rows(constraint, number, event.place, wanted, gone)
 
     def _needs_of_rows(

@@ -139,7 +139,7 @@ class Words:
         but = "but " if beat.given else ""
         what = self._tensor(step.place)
         if isinstance(constraint, Only):
-            if all(_is_pin(self.facts, one) for one in (step, *(given.step for given in beat.given))) and beat.given:
+            if all(_is_wish(self.facts, one) for one in (step, *(given.step for given in beat.given))) and beat.given:
                 asked = (self._list(step.place, ways) for ways in (step.gone, constraint.allowed))
                 return f"{what} cannot be {' and '.join(asked)} at once"
             return f"{but}{self._reason(constraint.reason)}"
@@ -248,8 +248,8 @@ class Words:
         return placement_text(layout[self.axes[0]]) if len(self.axes) == 1 else layout_text(layout)
 
 
-def _is_pin(facts: Facts, step: Step) -> bool:
-    return isinstance(step.constraint, Only) and facts.reasons[step.constraint.reason].kind == "pin"
+def _is_wish(facts: Facts, step: Step) -> bool:
+    return isinstance(step.constraint, Only) and facts.reasons[step.constraint.reason].chosen
 
 
 def _as_sum(layout: Layout) -> Layout:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import product
 
 from ops.placement import Layout, Partial, Placement, Replicate, Shard
+from solver.constraints.layouts import always
 from solver.layout import placements
 from solver.problem import Problem
 
@@ -57,11 +58,11 @@ class Universe:
                 kept &= ~self.having(axis, label)
         return kept
 
-    def keeping(self, way: Layout) -> Ways:
-        """Return the ways that have every S and P of a way where it is."""
+    def keeping(self, way: Layout, stays: Callable[[int, Placement], bool]) -> Ways:
+        """Return the ways that have every S and P of a way, that stays, where it is."""
         kept = self.all
         for axis, label in enumerate(way):
-            if not isinstance(label, Replicate):
+            if not isinstance(label, Replicate) and stays(axis, label):
                 kept &= self.having(axis, label)
         return kept
 
@@ -142,7 +143,12 @@ def equal(universe: Universe, loose: bool) -> Relation:
     return leading(universe, {name: frozenset({name}) for name in universe.names if name is not None}, loose)
 
 
-def leading(universe: Universe, reach: Mapping[Layout, Set[Layout]], loose: bool) -> Relation:
+def leading(
+    universe: Universe,
+    reach: Mapping[Layout, Set[Layout]],
+    loose: bool,
+    stays: Callable[[int, Placement], bool] = always,
+) -> Relation:
     """Return the relation of ways whose layouts lead to each other.
 
     To and from an illegal layout leads what keeps every S and P where it is.
@@ -154,6 +160,8 @@ def leading(universe: Universe, reach: Mapping[Layout, Set[Layout]], loose: bool
         Per layout those that it leads to.
     loose : bool
         See `equal`.
+    stays : callable, optional
+        Whether nothing that may run takes an S or P off a mesh axis.
     """
     alike = _alike if loose else tuple
     groups: dict[Layout, Ways] = {}
@@ -166,7 +174,7 @@ def leading(universe: Universe, reach: Mapping[Layout, Set[Layout]], loose: bool
     illegal = universe.all & ~universe.legal
     forward = []
     for way, name in zip(universe.ways, universe.names, strict=True):
-        kept = universe.keeping(way)
+        kept = universe.keeping(way, stays)
         forward.append(kept if name is None else targets[alike(name)] | (kept & illegal))
     return Relation(forward)
 

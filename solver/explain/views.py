@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 
-from solver.constraints.policy_kinds import Untie
+from solver.constraints.policy_kinds import Forbid
 from solver.constraints.reason import Reason
 from solver.explain.facts import WRITTEN, Facts, TooLargeError
 from solver.explain.propagate import Propagator, Settled, Trail
@@ -46,7 +46,11 @@ class View:
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """All facts, in order."""
-        return tuple(reason for reason in self.facts.reasons if reason is not WRITTEN)
+        return tuple(
+            reason
+            for number, reason in enumerate(self.facts.reasons)
+            if reason is not WRITTEN and number not in self.facts.several
+        )
 
     def follow(self, active: Sequence[Reason]) -> Trail | Settled:
         """Find what follows from some facts, beginning at the pins, in the order of the program."""
@@ -67,16 +71,15 @@ def views(problem: Problem, most: int | None = None) -> Iterator[View]:
     """Yield a problem on each mesh axis that something is asked of, then on more of them together, at most so many.
 
     The last one has them all, unless too much would have to be looked at. Where nothing is asked of any it has one.
-    There is none where a person asked for more than what is propagated: pins, communication and ties.
+    A person's own expressions are in none of them.
     """
-    if problem.expressions or any(not isinstance(one, Untie) for one in problem.policy):
-        return
     large = [axis for axis, size in enumerate(problem.mesh.sizes) if size > 1]
-    asked = [axis for axis in large if any(pin.axis == axis for pin in problem.pins)] or large[:1] or [0]
+    asked = sorted(_asked(problem)) or large[:1] or [0]
     for count in range(1, min(len(asked), most or len(asked)) + 1):
         for axes in combinations(asked, count):
             try:
-                view = View(_on(problem, axes), len(axes) == len(large))
+                whole = len(axes) == len(large)
+                view = View(_on(problem, axes, whole), whole)
             except TooLargeError:
                 return
             yield view
@@ -87,12 +90,33 @@ def whole_view(problem: Problem) -> View | None:
     view = None
     for view in views(problem):  # noqa: B007
         pass
-    asked = {pin.axis for pin in problem.pins if problem.mesh.sizes[pin.axis] > 1}
-    return view if view is not None and len(view.problem.mesh.axes) >= len(asked) else None
+    return view if view is not None and len(view.problem.mesh.axes) >= len(_asked(problem)) else None
 
 
-def _on(problem: Problem, axes: Sequence[int]) -> Problem:
+def _asked(problem: Problem) -> set[int]:
+    """Return the mesh axes of size 2 or more that a wish speaks of, so that not all may be replicated there."""
+    pins = {pin.axis for pin in problem.pins if problem.mesh.sizes[pin.axis] > 1}
+    if any(isinstance(one, Forbid) and not _projects(one) for one in problem.policy):  # only on all axes together
+        pins.update(axis for axis, size in enumerate(problem.mesh.sizes) if size > 1)
+    return pins | {demand.axis for demanded in problem.demands_on.values() for demand in demanded}
+
+
+def _projects(policy: Forbid) -> bool:
+    """Tell whether what a policy forbids on a mesh axis can be looked at on that axis alone.
+
+    Where a permute may run a cut may go to another mesh axis and come back: on one axis that is a gather.
+    """
+    return "permute" in policy.kinds
+
+
+def _on(problem: Problem, axes: Sequence[int], whole: bool) -> Problem:
     mesh = problem.mesh
-    small = Mesh({mesh.axes[axis]: mesh.sizes[axis] for axis in axes}, hardware=mesh.hardware)
+    names = [mesh.axes[axis] for axis in axes]
+    small = Mesh({name: mesh.sizes[axis] for name, axis in zip(names, axes, strict=True)}, hardware=mesh.hardware)
     pins = tuple(replace(pin, axis=axes.index(pin.axis)) for pin in problem.pins if pin.axis in axes)
-    return replace(problem, mesh=small, pins=pins)
+    policy = tuple(
+        one
+        for one in problem.policy
+        if getattr(one, "axis", None) in (None, *names) and (whole or not isinstance(one, Forbid) or _projects(one))
+    )
+    return replace(problem, mesh=small, pins=pins, policy=policy, expressions=())

@@ -132,7 +132,7 @@ def _end_at_the_fact(facts: Facts, steps: Sequence[Step]) -> tuple[Step, ...]:
     end = steps[-1]
     leads = end.constraint
     if all(isinstance(step.constraint, Only) for step in steps):
-        return tuple(sorted(steps, key=lambda step: not facts.reasons[step.constraint.reason].chosen))
+        return tuple(sorted(steps, key=lambda step: not facts.named(step.constraint.reason)[0].chosen))
     if not isinstance(leads, Leads):
         return tuple(steps)
     for number, fact in enumerate(steps):
