@@ -47,7 +47,10 @@ class Feasible:
         seconds : float, optional
             For Z3.
         """
-        wishes = self.wishes if wishes is None else wishes
+        found = self._holds(self.wishes if wishes is None else wishes, seconds)
+        return None if found and self._problem.budget is not None else found  # what is sent is weighed by a plan only
+
+    def _holds(self, wishes: Collection[Reason], seconds: float) -> bool | None:
         if self._view is not None:
             kept = set(wishes)
             active = [reason for reason in self._view.reasons if not reason.chosen or reason in kept]
