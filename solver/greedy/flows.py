@@ -1,17 +1,16 @@
 """The graph as an op-by-op propagation of shardings sees it: one flow of dims from operands to each result.
 
-A compiler's graph has an op for every result and a broadcast of its own wherever shapes differ, so a flow is one of
-those. Its factors are those of the op's rule; a dim without one has a factor of its own.
+A compiler's graph has an op for every result, of two operands where it is pointwise, and a broadcast wherever shapes
+differ, so a flow is one of those. Its factors are those of the op's rule; a dim without one has a factor of its own.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ops.bind import BoundRule, BoundTensor
+from ops.bind import BoundRule, BoundTensor, Factor
 from solver.graph import Graph, Node, Tensor
 from solver.problem import Problem
 
@@ -38,8 +37,8 @@ class Value:
     shape : tuple of int
     dtype : str
     role : str
-        ``tensor``, ``constant`` (its values known, a copy for every use), ``broadcast`` or ``use`` (what a pinned use
-        reads).
+        ``tensor``, ``constant`` (its values known, a copy for every use), ``broadcast``, ``step`` (on the way to a
+        result of many operands) or ``use`` (what a pinned use reads).
     """
 
     tensor: str
@@ -130,7 +129,7 @@ class Flows:
         copied = self._value(Value(tensor.name, tensor.shape, tensor.dtype, "use"))
         self.constraints[copied] = use
         dims = tuple((f"d{dim}",) for dim in range(len(tensor.shape)))
-        self._append("constraint", "pointwise", [self.of[tensor.name]], copied, [dims, dims], {})
+        self._append("constraint", "pointwise", [self.of[tensor.name]], copied, [dims, dims])
         return copied
 
     def _flow(self, op: str, bound: BoundRule, slots: Sequence[int], read: list[int], slot: int, made: int) -> None:
@@ -140,36 +139,45 @@ class Flows:
         if _is_pointwise(present, result, types):
             self._pointwise(op, read, made, dims)
         else:
-            self._append(op, _kind(op, dims, types), read, made, dims, types)
+            self._append(op, _kind(op, dims, types), read, made, dims, types, bound.factors)
 
     def _pointwise(self, op: str, read: list[int], made: int, dims: list[Dims]) -> None:
-        """Add a pointwise flow, and a broadcast of each operand that is smaller than the result."""
+        """Add pointwise flows of two operands each, and a broadcast of each operand that is smaller than the result."""
         shape = self.values[made].shape
         smaller = [k for k, value in enumerate(read) if self.values[value].shape != shape]
         if smaller and len(read) == 1:
-            self._append("broadcast", "broadcast", read, made, dims, {})
+            self._append("broadcast", "broadcast", read, made, dims)
             return
         for k in smaller:
             value = self.values[read[k]]
             wide = self._value(Value(value.tensor, shape, value.dtype, "broadcast"))
-            self._append("broadcast", "broadcast", [read[k]], wide, [dims[k], dims[-1]], {})
+            self._append("broadcast", "broadcast", [read[k]], wide, [dims[k], dims[-1]])
             read[k] = wide
-        self._append(op, "pointwise", read, made, [dims[-1]] * (len(read) + 1), {})
+        while len(read) > 2 and op != "where":
+            first, second, *others = read
+            step = self._value(Value(self.values[made].tensor, shape, self.values[made].dtype, "step"))
+            self._append(op, "pointwise", [first, second], step, [dims[-1]] * 3)
+            read = [step, *others]
+        self._append(op, "pointwise", read, made, [dims[-1]] * (len(read) + 1))
 
     def _append(
-        self, op: str, kind: str, read: Sequence[int], made: int, dims: Sequence[Dims], types: Mapping[str, str]
+        self,
+        op: str,
+        kind: str,
+        read: Sequence[int],
+        made: int,
+        dims: Sequence[Dims],
+        types: Mapping[str, str] | None = None,
+        factors: Mapping[str, Factor] | None = None,
     ) -> None:
-        sizes: dict[str, int] = {}
+        """Add a flow; a factor that fills a dim has the size of the largest such dim, as a border makes dims differ."""
+        sizes = {name: 1 for of in dims for names in of for name in names}
         for value, of in zip((*read, made), dims, strict=True):
             for names, size in zip(of, self.values[value].shape, strict=True):
-                if len(names) == 1:
-                    sizes[names[0]] = max(size, sizes.get(names[0], 1))
-        for value, of in zip((*read, made), dims, strict=True):
-            for names, size in zip(of, self.values[value].shape, strict=True):
-                left = [name for name in names if name not in sizes]
-                if left:
-                    sizes[left[0]] = size // math.prod(sizes[name] for name in names if name in sizes)
-        kinds = {name: types.get(name, "pass") for name in sizes}
+                for name in names:
+                    known = size if len(names) == 1 or factors is None else factors[name].size
+                    sizes[name] = max(known, sizes[name])
+        kinds = {name: (types or {}).get(name, "pass") for name in sizes}
         self.flows.append(Flow(op, kind, tuple(read), made, tuple(dims), sizes, kinds))
 
 

@@ -7,7 +7,7 @@ one about lists: what two tensors agree on is a common beginning, a conflict is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -15,7 +15,7 @@ from solver.greedy.flows import Dims, Flow, Flows
 
 Axes: TypeAlias = tuple[int, ...]
 """Units, major first."""
-Direction: TypeAlias = Literal["none", "backward", "both"]
+Direction: TypeAlias = Literal["backward", "both"]
 LEVELS = 5
 
 
@@ -142,27 +142,29 @@ class Propagation:
                             todo.append(near)
         return changed
 
-    def _direction(self, index: int, level: int) -> Callable[[str], Direction]:
+    def _directions(self, index: int, level: int) -> Mapping[str, Direction]:
+        """Return the factors of a flow that are propagated along on a level, and in which direction."""
         flow = self.flows[index]
         passes = flow.kind in ("pointwise", "reshape", "transpose")
         if (passes and (level >= 1 or not self._shared[index])) or level == 4:
-            return lambda _: "both"
+            return dict.fromkeys(flow.sizes, "both")
         if level < 2:
-            return lambda _: "none"
+            return {}
         along: Direction = "backward" if flow.kind == "broadcast" else "both"
-        return lambda name: along if level == 3 or flow.types[name] == "pass" else "none"
+        return {name: along for name in flow.sizes if level == 3 or flow.types[name] == "pass"}
 
     def _through(self, index: int, level: int) -> Iterator[int]:
         """Carry what the values of a flow have to its other values; yield those that it changed."""
         flow = self.flows[index]
-        if all(not axes for value in flow.values for axes in self.placed[value]):
+        if not any(axes for value in flow.values for axes in self.placed[value]):
             return
-        direction = self._direction(index, level)
-        cuts = [
-            self._cuts(self.placed[value], dims, flow.sizes) for value, dims in zip(flow.values, flow.dims, strict=True)
-        ]
-        agreed = {name: _agreed(cuts, name, direction(name)) for name in flow.sizes}
-        if not any(agreed.values()):
+        directions = self._directions(index, level)
+        if not directions:
+            return
+        spread = zip(flow.values, flow.dims, strict=True)
+        cuts = [self._cuts(self.placed[value], dims, flow.sizes) for value, dims in spread]
+        agreed = {name: _agreed(cuts, name, directions.get(name)) for name in flow.sizes}
+        if not any(_begins(cut, agreed[name]) for of in cuts for name, cut in of.items()):
             return
         for slot in self._spread(flow, cuts, agreed):
             value = flow.values[slot]
@@ -251,9 +253,9 @@ class Propagation:
                     self.placed[value][dim] = tuple(unit for unit in wanted if unit not in self.whole[value])
 
 
-def _agreed(cuts: Sequence[Mapping[str, _Cut]], name: str, direction: Direction) -> Axes:
+def _agreed(cuts: Sequence[Mapping[str, _Cut]], name: str, direction: Direction | None) -> Axes:
     """Return the axes that the tensors of a factor agree on, from the major one on; those that come first lead."""
-    if direction == "none":
+    if direction is None:
         return ()
     found: Axes = ()
     open_ended = True
