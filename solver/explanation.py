@@ -113,8 +113,8 @@ class Repair:
         What to change, as ``drop the pin x:dp=S(0)``.
     change : mapping
         The same for a program: ``{"drop": [source of a pin, ...]}``, ``{"communication": "any"}``,
-        ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}`` or
-        ``{"pin": [pin as it is written, ...]}``.
+        ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}``,
+        ``{"pin": [pin as it is written, ...]}`` or ``{"traffic": bytes}``.
     cost : float or None
         Seconds of the plan that was found with the change; None where there was no time to price it.
     memory : int or None

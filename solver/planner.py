@@ -152,7 +152,8 @@ def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if asked.objective == "communication":
         return communication_first(asked, lambda weighed: _best(weighed, gap, clock, explain))
     if asked.budget is not None:
-        return within_traffic(asked, asked.budget, lambda levied: _best(levied, gap, clock, explain), gap)
+        seconds = 0.0 if explain is None else clock.moment(*EXPLAINING)
+        return within_traffic(asked, asked.budget, lambda levied: _best(levied, gap, clock, explain), gap, seconds)
     return _best(asked, gap, clock, explain)
 
 

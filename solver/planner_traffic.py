@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
 from solver.cost.tariff import LEVIED
-from solver.explanation import Explanation, Fact
+from solver.explain.blame import Wish, blamed, without
+from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import UNPROVED, Plan
 from solver.problem import Problem
 from solver.words import size
@@ -21,7 +23,9 @@ LARGEST = 2**24
 """No multiplier is larger: bytes times it stay within 64 bits."""
 
 
-def within_traffic(asked: Problem, policy: Traffic, search: Callable[[Problem], Plan], gap: float) -> Plan:
+def within_traffic(
+    asked: Problem, policy: Traffic, search: Callable[[Problem], Plan], gap: float, explaining: float = 0.0
+) -> Plan:
     """Plan within a budget of traffic.
 
     Parameters
@@ -32,6 +36,8 @@ def within_traffic(asked: Problem, policy: Traffic, search: Callable[[Problem], 
         Finds a plan of least price.
     gap : float
         The fraction of the cost by which the bound may stay below it.
+    explaining : float, optional
+        Seconds to find out which wishes keep every plan from the budget; 0 where nobody asks.
 
     Returns
     -------
@@ -52,11 +58,11 @@ def within_traffic(asked: Problem, policy: Traffic, search: Callable[[Problem], 
     sent = known.learn(free, 0)
     if known.choice is not None and free.status == "optimal":
         return replace(free, certificate=known.certificate)
-    thrifty = search(replace(asked, counted=(0, 0), levy=((known.axis, LEVIED),)))
+    thrifty = _thriftiest(asked, known.axis, search)
     known.add_time(thrifty)
     known.take(thrifty.choice)
     if thrifty.bound_ps > policy.most:
-        told = _too_little(policy, thrifty.bound_ps)
+        told = _TooLittle(asked, policy, search, explaining).told(free, thrifty) if explaining else None
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
     low, high = 0, max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
     for _ in range(ROUNDS):
@@ -115,7 +121,50 @@ class _Known:
         return Plan(self.asked, "optimal" if bound == self.cost else "feasible", *figures, stages=self.stages)
 
 
-def _too_little(policy: Traffic, least: int) -> Explanation:
-    reason = policy_reason(policy)
-    text = f"{reason.text}, but every plan sends {size(least)} at least"
-    return Explanation((Fact(reason.kind, reason.subject, text, reason.source),), (), True)
+def _thriftiest(asked: Problem, axis: int, search: Callable[[Problem], Plan]) -> Plan:
+    """Return the plan that sends least over a mesh axis; its bound is that of the bytes."""
+    return search(replace(asked, counted=(0, 0), levy=((axis, LEVIED),)))
+
+
+class _TooLittle:
+    """Says what keeps every plan from a budget: the wishes that do, what is sent at least, and what would do."""
+
+    def __init__(self, asked: Problem, policy: Traffic, search: Callable[[Problem], Plan], seconds: float) -> None:
+        self.asked, self.policy, self.search = asked, policy, search
+        self.axis = asked.mesh.axis(policy.axis)
+        self.deadline, self.half = time.monotonic() + seconds, seconds / 2
+
+    def told(self, free: Plan, thrifty: Plan) -> Explanation:
+        """Return the explanation, given the best plan without the budget and the one that sends least."""
+        wishes, proved = blamed(self.asked, self._exceeds, self.half)
+        reason = policy_reason(self.policy)
+        core = (*(fact for wish in wishes for fact in wish.facts), Fact(reason.kind, "", reason.text, reason.source))
+        text = (
+            f"every plan{' with these' * bool(wishes)} sends at least {size(thrifty.bound_ps)} over {self.policy.axis}"
+        )
+        found = [repair for wish in wishes if (repair := self._dropping(wish)) is not None]
+        found.append(_repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
+        if thrifty.choice is not None:
+            plan = Evaluation(self.asked, thrifty.choice)
+            sent = plan.sent_over(self.axis)
+            found.append(Repair(f"allow {size(sent)}", {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
+        repairs = tuple(sorted(found, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
+        return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
+
+    def _exceeds(self, fewer: Problem) -> bool | None:
+        least = _thriftiest(fewer, self.axis, self.search)
+        if least.bound_ps > self.policy.most:
+            return True
+        within = least.choice is not None and Evaluation(fewer, least.choice).sent_over(self.axis) <= self.policy.most
+        return False if within else None
+
+    def _dropping(self, wish: Wish) -> Repair | None:
+        """Plan without a wish; None where there is no plan within the budget, or no time to look for one."""
+        if time.monotonic() > self.deadline:
+            return None
+        found = within_traffic(without(self.asked, [wish]), self.policy, self.search, 0.0)
+        return None if found.choice is None else _repair(wish.text, wish.change, found)
+
+
+def _repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
+    return Repair(text, change, found.cost, found.memory.peak, found.status == "optimal")

@@ -17,6 +17,7 @@ from solver.advice import explain_plan
 from solver.constraints import policy as policies
 from solver.constraints.expression import read_expressions
 from solver.constraints.policy import untie
+from solver.constraints.policy_kinds import Traffic
 from solver.explanation import Explanation, Fact
 from solver.problem import DEFAULT_CAPABILITIES, Problem, problem
 from tests.explain.notation import graph_of
@@ -26,6 +27,9 @@ FREE = "any"
 """What communication is where a person says nothing."""
 TERMS = {"sharded": sharded, "partial": partial, "Not": z3.Not, "And": z3.And, "Or": z3.Or, "Implies": z3.Implies}
 """What a constraint in a scenario is written with."""
+REPAIRS = {"drop", "pin", "communication", "untie", "drop_policy", "drop_constraint"}
+REPAIRS |= {"traffic", "memory", "mesh", "capabilities"}
+"""What a repair may change."""
 SECONDS = 60.0
 """For the prices of wishes; a scenario takes a fraction of one."""
 
@@ -58,8 +62,13 @@ class Wishes:
             "capabilities": self.capabilities,
         }
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether there is a budget, of which Z3 knows nothing."""
+        return self.memory is not None or any(isinstance(one, Traffic) for one in self.policy)
+
     def asked(self, graph: Graph) -> Problem:
-        """Return the question, without a budget."""
+        """Return the question, without a budget of memory."""
         options = self.options()
         expressions = read_expressions(options.pop("constraints"))
         del options["memory"]
@@ -83,19 +92,10 @@ class Wishes:
 
     def repaired(self, change: Mapping[str, Any], graph: Graph) -> Wishes:
         """Return these wishes after a repair, which is read as a program would read it."""
-        known = {
-            "drop",
-            "pin",
-            "communication",
-            "untie",
-            "drop_policy",
-            "drop_constraint",
-            "mesh",
-            "memory",
-            "capabilities",
-        }
-        assert change.keys() <= known, change.keys() - known
+        assert change.keys() <= REPAIRS, change.keys() - REPAIRS
         policy = [one for one in self.policy if str(one) not in change.get("drop_policy", ())]
+        if "traffic" in change:
+            policy = [replace(one, most=change["traffic"]) if isinstance(one, Traffic) else one for one in policy]
         return replace(
             self,
             mesh=change.get("mesh", self.mesh),

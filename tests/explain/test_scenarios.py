@@ -80,7 +80,7 @@ def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
 
 def feasible(wishes: Wishes, scenario: Scenario) -> bool:
     """Ask Z3, which knows all but budgets; the search where there is one."""
-    if wishes.memory is not None:
+    if wishes.budgeted:
         return wishes.on(scenario.graph()).status != "infeasible"
     verdict = Checker(whole_graph(wishes.asked(scenario.graph()))).check().status
     assert verdict != "unknown"
