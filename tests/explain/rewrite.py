@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.explain.page import PAGE, page
-from tests.explain.scenario import FOLDER, Scenario, scenarios
+from tests.explain.scenario import FOLDER, Scenario, scenarios, warm
 
 QUOTE = "'''"
 TEXT = f"\ntext = {QUOTE}\n"
@@ -20,6 +20,7 @@ TEXT = f"\ntext = {QUOTE}\n"
 
 def main(arguments: list[str]) -> int:
     write = arguments != ["--show"]
+    warm()
     wrong = [scenario.name for scenario in scenarios() if not _rewritten(scenario, write)]
     if write:
         _replace(PAGE, page())

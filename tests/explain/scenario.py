@@ -231,6 +231,12 @@ def policy_of(text: str) -> Any:
     return getattr(policies, call.func.id)(*map(ast.literal_eval, call.args), **options)
 
 
+def warm() -> None:
+    """Let the search compile its loops: repairs have seconds to be priced, compiling for the first time takes more."""
+    for name in ("feasible_free", "feasible_data_parallel_step", "twenty_layers_later"):
+        read(FOLDER / f"{name}.toml").answer()
+
+
 def scenarios() -> list[Scenario]:
     """Return all of them, by name."""
     return [read(path) for path in sorted(FOLDER.glob("*.toml"))]
