@@ -9,13 +9,19 @@ from dataclasses import dataclass
 
 from solver.greedy.dtensor import dtensor
 from solver.greedy.paddle import paddle
+from solver.greedy.paddle_fixpoint import paddle_fixpoint
 from solver.greedy.shardy import shardy
 from solver.greedy.walk import StuckError
 from solver.plan import Plan
 from solver.problem import Problem
 from solver.words import duration
 
-GREEDY: dict[str, Callable[[Problem], Plan]] = {"paddle": paddle, "shardy": shardy, "dtensor": dtensor}
+GREEDY: dict[str, Callable[[Problem], Plan]] = {
+    "paddle": paddle,
+    "paddle-fixpoint": paddle_fixpoint,
+    "shardy": shardy,
+    "dtensor": dtensor,
+}
 MOST = 5
 """Places where a greedy planner went wrong that are told."""
 

@@ -12,8 +12,8 @@ from ops.placement import Partial, Replicate, Shard
 from solver import Graph, Mesh, plan
 from solver.cli import main
 from solver.compare import GREEDY, compare, went_wrong
+from solver.greedy.backward import backward
 from solver.greedy.follow import follow
-from solver.greedy.slopes import slopes
 from solver.greedy.walk import StuckError
 from solver.problem import problem
 from solver.training import training_step
@@ -68,7 +68,7 @@ def test_where_no_row_does_what_was_said_the_nearest_is_taken_and_told() -> None
 
 def test_gradients_know_their_tensors() -> None:
     step = training_step(tiny_gpt(), optimizer="adamw")
-    found = slopes(step)
+    found = backward(step).slopes
     made = [tensor for node in step.nodes.values() if node.op.endswith("_grad") for tensor in node.results]
     assert set(made) - found.keys() == {"loss_grad"}, "it reads the first slope alone, and that is a constant"
     assert step.gradients.items() <= found.items()

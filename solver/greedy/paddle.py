@@ -13,8 +13,8 @@ import numpy as np
 from ops.placement import Layout, Placement, Shard
 from solver.cost.reshard import INF
 from solver.graph import Node
+from solver.greedy.backward import backward
 from solver.greedy.paddle_rules import Merging
-from solver.greedy.slopes import slopes
 from solver.greedy.walk import Bools, StuckError, Walk
 from solver.plan import Plan
 from solver.problem import Problem
@@ -37,7 +37,7 @@ def paddle(problem: Problem) -> Plan:
     StuckError
         Where a rule of PaddlePaddle refuses, or no row of an op can be reached.
     """
-    walk, gradient_of = Walk(problem), slopes(problem.graph)
+    walk, gradient_of = Walk(problem), backward(problem.graph).slopes
     for node in problem.graph.nodes.values():
         walk.take(node.name, _choice(walk, node))
         for tensor in node.results:

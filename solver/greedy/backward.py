@@ -1,8 +1,9 @@
-"""Which tensor each gradient in a graph is the gradient of, as far as the ops tell."""
+"""Which tensor each gradient in a graph is the gradient of, and which op each grad op differentiates."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 from solver.graph import Graph, Node
 
@@ -12,11 +13,30 @@ LINEAR = frozenset({"scale", "cast", "transpose", "reshape", "assign"})
 """Ops whose gradient may be written as the op itself."""
 
 
-def slopes(graph: Graph) -> dict[str, str]:
-    """Return the tensor whose gradient each gradient of a graph is.
+@dataclass(frozen=True)
+class Backward:
+    """The backward pass of a graph, as far as its ops tell.
 
-    The backward pass names no forward op. One is found by what it shares with a grad op: the operands and results that
-    the grad op reads, or the result whose gradient it takes.
+    Parameters
+    ----------
+    slopes : dict
+        Gradient -> the tensor whose gradient it is. A gradient whose op cannot be told is not there.
+    forward : dict
+        Grad op -> the op that it differentiates.
+    nodes : frozenset of str
+        The ops of the backward pass and of what follows it: grad ops, and all that reads what those make.
+    """
+
+    slopes: dict[str, str]
+    forward: dict[str, str]
+    nodes: frozenset[str]
+
+
+def backward(graph: Graph) -> Backward:
+    """Find the backward pass of a graph.
+
+    It names no forward op. One is found by what it shares with a grad op: the operands and results that the grad op
+    reads, or the result whose gradient it takes.
 
     Parameters
     ----------
@@ -24,29 +44,32 @@ def slopes(graph: Graph) -> dict[str, str]:
 
     Returns
     -------
-    dict
-        Gradient -> tensor. A gradient whose op cannot be told is not there.
+    Backward
     """
-    found = dict(graph.gradients)
+    found, forwards = dict(graph.gradients), {}
     readers: defaultdict[tuple[str, str], list[Node]] = defaultdict(list)
     for node in graph.nodes.values():
         if not node.op.endswith("_grad"):
             for use in graph.operand_uses(node.name):
                 readers[node.op, use.tensor].append(node)
+    late: set[str] = set()
     for node in graph.nodes.values():
         uses = {use.operand: use.tensor for use in graph.operand_uses(node.name)}
+        if node.op.endswith("_grad") or any(graph.tensors[tensor].producer in late for tensor in uses.values()):
+            late.add(node.name)
         of = {found.get(tensor) for tensor in uses.values()}
         if node.op in ADDING and len(of) == 1 and (tensor := of.pop()):
             found.setdefault(node.results[0], tensor)
         elif node.op.endswith("_grad"):
             forward = _forward(graph, node, uses, found, readers)
             if forward is not None:
+                forwards[node.name] = forward.name
                 found |= _of_results(graph, node, forward) | found
         elif node.op in LINEAR and len(of) == 1 and (tensor := of.pop()):
             maker = graph.nodes.get(graph.tensors[tensor].producer or "")
             if maker is not None and maker.op == node.op:
                 found.setdefault(node.results[0], graph.operand_uses(maker.name)[0].tensor)
-    return found
+    return Backward(found, forwards, frozenset(late))
 
 
 def _forward(
