@@ -114,7 +114,8 @@ class Repair:
     change : mapping
         The same for a program: ``{"drop": [source of a pin, ...]}``, ``{"communication": "any"}``,
         ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}``,
-        ``{"pin": [pin as it is written, ...]}`` or ``{"traffic": bytes}``.
+        ``{"pin": [pin as it is written, ...]}``, ``{"traffic": bytes}`` or
+        ``{"pad": {"tensor": name, "dim": dim, "size": size}}``.
     cost : float or None
         Seconds of the plan that was found with the change; None where there was no time to price it.
     memory : int or None

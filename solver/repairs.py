@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
-from ops.placement import Partial
+from ops.placement import Partial, Shard
 from solver.constraints.check import Checker
 from solver.constraints.policy import untie
 from solver.constraints.reason import Reason
 from solver.explain.core import Core
 from solver.explain.correction import Feasible, corrections
 from solver.explanation import Repair
+from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.parts import bind_refined
+from solver.padding import first_dim, needs_a_mask, padded
+from solver.parts import bind_refined, refine
 from solver.plan import Plan
 from solver.problem import CAPABILITIES, Pin, Problem
 
@@ -92,6 +95,7 @@ def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float
     deadline = time.monotonic() + seconds / 2
     if any(reason.kind == "divisibility" for group in core.support for reason in group):
         yield from _other_meshes(asked, deadline)
+        yield from _padded_sizes(asked, core, deadline)
     if any(reason.kind == "rule" for group in core.support for reason in group):
         yield from more_capabilities(asked, deadline)
     yield from _partial_deliveries(asked, core, deadline)
@@ -184,6 +188,53 @@ def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> Change | None:
 
 def _sizes(mesh: Mesh) -> Iterator[tuple[str, int]]:
     return zip(mesh.axes, mesh.sizes, strict=True)
+
+
+# --------------------------------------------------------------------------------------------------------- the sizes
+
+
+def _padded_sizes(asked: Problem, core: Core, deadline: float) -> Iterator[Change]:
+    """Yield for each dim that does not divide the next size that does, with all that has to be as large."""
+    for tensor, dim, blocks in dict.fromkeys(_indivisible(asked, core)):
+        size = asked.graph.tensors[tensor].shape[dim]
+        more = -(-size // blocks) * blocks
+        if more == size or time.monotonic() > deadline:
+            continue
+        graph = padded(asked.graph, tensor, dim, more)
+        if graph is None or (changed := _on_graph(asked, graph)) is None or not Feasible(changed)():
+            continue
+        text = f"pad dim {dim} of {tensor!r} from {size} to {more}"
+        if masked := needs_a_mask(asked.graph, tensor, dim):
+            text += f", and mask what is padded in {all_of([repr(node) for node in masked[:MOST]])}"
+        yield Change(text, {"pad": {"tensor": tensor, "dim": dim, "size": more}}, changed)
+
+
+def _indivisible(asked: Problem, core: Core) -> Iterator[tuple[str, int, int]]:
+    """Yield the dims that the sizes of a core speak of, and in how many blocks the wishes cut them."""
+    sizes = asked.mesh.sizes if core.view is None else core.view.problem.mesh.sizes
+    cut = {(reason.subject, reason.source) for reason in core.chosen if reason.kind == "pin"}
+    for reason in (reason for group in core.support for reason in group if reason.kind == "divisibility"):
+        if reason.subject in asked.bound and reason.source:
+            factor = reason.source.partition("=")[0]
+            cell = first_dim(asked.graph, reason.subject, factor)
+            if cell is not None:
+                yield *cell, prod(sizes)
+            continue
+        for pin in asked.pins:
+            if (pin.subject, pin.source) in cut and pin.subject == reason.subject and isinstance(pin.placement, Shard):
+                yield reason.subject, pin.placement.dim, prod(sizes)
+
+
+def _on_graph(asked: Problem, graph: Graph) -> Problem | None:
+    """Return the same question about a graph of other sizes; None where a pin names a part that it has not."""
+    refinement = refine(graph)
+    for pin in asked.pins:
+        tensor = pin.subject if pin.subject in graph.tensors else asked.use_named[pin.subject].tensor
+        parts = refinement.parts[tensor]
+        if isinstance(pin.placement, Shard) and pin.placement.part >= len(parts[pin.placement.dim]):
+            return None
+    bound = bind_refined(graph, refinement.parts, asked.capabilities)
+    return replace(asked, graph=graph, refinement=refinement, bound=bound).with_pins(asked.pins)
 
 
 # -------------------------------------------------------------------------------------------------- the capabilities

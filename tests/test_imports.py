@@ -29,6 +29,7 @@ FLOW = (
         "solver.formula",
         "solver.words",
         "solver.explanation",
+        "solver.padding",
         "solver.importers",
         "solver.autodiff",
         "solver.training",

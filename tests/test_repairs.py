@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from ops.placement import Shard
 from solver import Graph, Mesh, Plan, plan
 from solver.explanation import Repair
+from solver.padding import padded
 from solver.problem import DEFAULT_CAPABILITIES
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, demanding
@@ -35,7 +36,10 @@ def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
     mesh = Mesh(axes, hardware=case.mesh.hardware)
     granted = DEFAULT_CAPABILITIES | set(change.get("capabilities", []))
     communication = change.get("communication", case.communication)
-    return plan(case.graph, mesh, pins=pins, communication=communication, capabilities=granted)
+    pad = change.get("pad")
+    graph = case.graph if pad is None else padded(case.graph, pad["tensor"], pad["dim"], pad["size"])
+    assert graph is not None
+    return plan(graph, mesh, pins=pins, communication=communication, capabilities=granted)
 
 
 @FEW
@@ -69,7 +73,12 @@ def test_a_mesh_axis_that_divides_is_proposed() -> None:
     found = plan(heads(4), Mesh({"dp": 2, "tp": 8}), pins={"x": "tp=S(1)"})
     assert found.explanation is not None
     told = [repair.text for repair in found.explanation.repairs]
-    assert sorted(told) == ["drop the pin x:tp=S(1)", "mesh dp 2 -> 4, tp 8 -> 4", "mesh tp 8 -> 4"]
+    assert sorted(told) == [
+        "drop the pin x:tp=S(1)",
+        "mesh dp 2 -> 4, tp 8 -> 4",
+        "mesh tp 8 -> 4",
+        "pad dim 1 of 'x' from 4 to 8",
+    ]
     meshes = [repair.change["mesh"] for repair in found.explanation.repairs if "mesh" in repair.change]
     assert {"dp": 2, "tp": 4} in meshes
     assert "There is a plan after one of these, cheapest first:" in str(found)

@@ -28,7 +28,7 @@ FREE = "any"
 TERMS = {"sharded": sharded, "partial": partial, "Not": z3.Not, "And": z3.And, "Or": z3.Or, "Implies": z3.Implies}
 """What a constraint in a scenario is written with."""
 REPAIRS = {"drop", "pin", "communication", "untie", "drop_policy", "drop_constraint"}
-REPAIRS |= {"traffic", "memory", "mesh", "capabilities"}
+REPAIRS |= {"traffic", "memory", "mesh", "capabilities", "pad"}
 """What a repair may change."""
 SECONDS = 60.0
 """For the prices of wishes; a scenario takes a fraction of one."""

@@ -20,6 +20,7 @@ from solver import Plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.explanation import Explanation
+from solver.padding import padded
 from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
 
 SCENARIOS = scenarios()
@@ -68,7 +69,11 @@ def test_the_core_is_a_fact_about_the_wishes(scenario: Scenario) -> None:
 def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
     for repair in why_there_is_no_plan(scenario).repairs:
         change = json.loads(json.dumps(repair.to_json()))["change"]
-        found = scenario.wishes.repaired(change, scenario.graph()).on(scenario.graph())
+        graph = scenario.graph()
+        if pad := change.get("pad"):
+            graph = padded(graph, pad["tensor"], pad["dim"], pad["size"])
+            assert graph is not None
+        found = scenario.wishes.repaired(change, scenario.graph()).on(graph)
         assert checked(found), repair
         assert found.cost is not None
         assert repair.cost is not None
