@@ -102,11 +102,11 @@ class Problem:
     @cached_property
     def repeats(self) -> dict[str, str]:
         """Op -> the op that it repeats: by the graph, or by a policy that wants layers alike."""
-        return {**self.graph.repeats, **self.alike}
+        return {**self.graph.repeats, **{node: of for node, (of, _) in self.alike.items()}}
 
     @cached_property
-    def alike(self) -> dict[str, str]:
-        """Op -> its fellow in the first layer, where a policy wants layers alike."""
+    def alike(self) -> dict[str, tuple[str, str]]:
+        """Op -> its fellow in the first layer, where a policy wants layers alike, and the policy."""
         return alike(self.setting, self.policy)
 
     @cached_property

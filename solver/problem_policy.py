@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
@@ -250,55 +250,64 @@ def _carried_along(setting: Setting, one: Batch | SequencePolicy) -> Iterator[tu
 # ------------------------------------------------------------------------------------------------------- equal layers
 
 
-def alike(setting: Setting, policy: Sequence[Policy]) -> dict[str, str]:
-    """Return, for each op of a later layer, its fellow in the first one.
+def alike(setting: Setting, policy: Sequence[Policy]) -> dict[str, tuple[str, str]]:
+    """Return, for each op of a later layer, its fellow in the first one, and the policy.
 
     Raises
     ------
     ProblemError
-        Where a pattern finds no two layers, or fellows differ.
+        Where a pattern finds no two layers that have an op in common.
     """
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for one in policy:
         for pattern in one.patterns if isinstance(one, Equal) else ():
-            pairs = dict(_fellows(setting.graph, pattern))
+            pairs = dict(_fellows(setting, pattern))
             if not pairs:
-                raise ProblemError(f"{one}: {pattern!r} finds no two layers in graph {setting.graph.name!r}")
-            for node, of in pairs.items():
-                if node not in setting.graph.repeats:
-                    _check_fellows(setting, str(one), node, of)
-                    found[node] = of
+                raise ProblemError(
+                    f"{one}: {pattern!r} finds no op of a later layer that is as one of the first layer in graph "
+                    f"{setting.graph.name!r}"
+                )
+            found |= {node: (of, str(one)) for node, of in pairs.items() if node not in setting.graph.repeats}
     return found
 
 
-def _fellows(graph: Graph, pattern: str) -> Iterator[tuple[str, str]]:
+def _fellows(setting: Setting, pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield ops of later layers with those of the first that have the same rest of the name and are of one structure.
+
+    Of several of one structure under one name that with the same place among them is meant.
+    """
     before, _, after = pattern.partition("*")
-    layer = re.compile(rf"{re.escape(before)}(\d+)(?:{translate(after)}|{translate(after + '.*')})")
-    first: dict[tuple[str, int], tuple[str, str]] = {}
-    seen: Counter[tuple[str, str]] = Counter()
-    for name, node in graph.nodes.items():
+    layer = re.compile(rf"(?s:.*?\.)?{re.escape(before)}(\d+)(?:{translate(after)}|{translate(after + '.*')})")
+    rows = _numbered_rows(setting)
+    first: dict[Hashable, tuple[str, str]] = {}
+    seen: Counter[Hashable] = Counter()
+    for name, node in setting.graph.nodes.items():
         where = name if layer.match(name) else node.module
         if (match := layer.match(where)) is None:
             continue
-        number, rest = match[1], f"{where[: match.start(1)]}*{where[match.end(1) :]}"
-        order = seen[number, rest]
-        seen[number, rest] += 1
-        known = first.setdefault((rest, order), (number, name))
-        if known[0] != number:
+        kind = (
+            where[: match.start(1)],
+            where[match.end(1) :],
+            node.op,
+            rows[id(setting.bound[name])],
+            _slots(setting, name),
+        )
+        known = first.setdefault((kind, seen[match[1], kind]), (match[1], name))
+        seen[match[1], kind] += 1
+        if known[0] != match[1]:
             yield name, known[1]
 
 
-def _check_fellows(setting: Setting, policy: str, node: str, of: str) -> None:
-    def facts(name: str) -> list[Any]:
-        uses = [(use.slot, use.tensor) for use in setting.graph.operand_uses(name)]
-        tensors = [*uses, *enumerate(setting.graph.nodes[name].results)]
-        return [
-            (slot, setting.graph.tensors[t].dtype, setting.graph.tensors[t].shape, setting.parts[t])
-            for slot, t in tensors
-        ]
+def _numbered_rows(setting: Setting) -> dict[int, int]:
+    """Return a number for the rows of each bound rule; equal rows have one number."""
+    numbers: dict[Hashable, int] = {}
+    rules = {id(bound): bound for bound in setting.bound.values()}
+    return {key: numbers.setdefault(bound.rows, len(numbers)) for key, bound in rules.items()}
 
-    nodes = setting.graph.nodes
-    if nodes[node].op != nodes[of].op or facts(node) != facts(of) or setting.bound[node].rows != setting.bound[of].rows:
-        raise ProblemError(
-            f"{policy}: {nodes[node]} cannot lie as {nodes[of]}: they differ in kind, operands, shapes, dtypes or parts"
-        )
+
+def _slots(setting: Setting, node: str) -> Hashable:
+    """Return shape, dtype and parts of what an op reads and makes, slot by slot."""
+    graph = setting.graph
+    uses = [(use.slot, use.tensor) for use in graph.operand_uses(node)]
+    tensors = [*uses, *enumerate(graph.nodes[node].results)]
+    return tuple((slot, graph.tensors[t].dtype, graph.tensors[t].shape, setting.parts[t]) for slot, t in tensors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
@@ -75,7 +74,7 @@ def wishes(
                 _cut_at(found, graph, mesh.axis(axis), 0, _fitting(tensors, graph.tensors))
             case Equal(patterns):
                 for pattern in patterns:
-                    found.alike |= _fellows(graph, pattern)
+                    found.alike |= _fellows(graph, parts, bound, pattern)
     return found
 
 
@@ -126,19 +125,21 @@ def _carried(graph: Graph, bound: Mapping[str, BoundRule], dim: int, some: set[s
     return wanted
 
 
-def _fellows(graph: Graph, pattern: str) -> dict[str, str]:
-    """Pair each op of a later layer with the one of the first layer that has its name, or stands at its place."""
+def _fellows(graph: Graph, parts: Mapping[str, Parts], bound: Mapping[str, BoundRule], pattern: str) -> dict[str, str]:
+    """Pair each op of a later layer with that of the first layer of its name and structure, the n-th with the n-th."""
     begin, end = pattern.split("*", 1)
-    shape = re.compile(f"{re.escape(begin)}([0-9]+)({translate(end)}|{translate(end + '.*')})")
-    layers: dict[tuple[str, str, int], list[tuple[str, str]]] = {}
-    count: Counter[tuple[str, str, str]] = Counter()
+    shape = re.compile(rf"((?s:.*?)\.)?{re.escape(begin)}([0-9]+)({translate(end)}|{translate(end + '.*')})")
+    layers: dict[str, dict[str, list[str]]] = {}
     for node in graph.nodes.values():
         label = node.name if shape.match(node.name) else node.module
         if match := shape.match(label):
-            rest = label[: match.start(1)], label[match.end(1) :]
-            layers.setdefault((*rest, count[match[1], *rest]), []).append((match[1], node.name))
-            count[match[1], *rest] += 1
+            slots = [*((use.operand, use.tensor) for use in graph.operand_uses(node.name)), *enumerate(node.results)]
+            facts = [(slot, str(graph.tensors[t]).partition(" ")[2], parts[t]) for slot, t in slots]
+            kind = repr((label[: match.start(2)], label[match.end(2) :], node.op, facts, bound[node.name].rows))
+            layers.setdefault(kind, {}).setdefault(match[2], []).append(node.name)
     pairs: dict[str, str] = {}
-    for fellows in layers.values():
-        pairs |= {name: fellows[0][1] for layer, name in fellows if layer != fellows[0][0]}
+    for by_layer in layers.values():
+        first, *others = by_layer.values()
+        for layer in others:
+            pairs |= dict(zip(layer, first, strict=False))
     return {node: of for node, of in pairs.items() if node not in graph.repeats}

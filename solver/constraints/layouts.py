@@ -153,9 +153,10 @@ class Layouts:
         self._keep(tensor, source, target, stays)
         off = [_both(clash) for clash in self.illegal(tensor, target)]
         targets = self.ways(tensor, target)
+        order = {layout: i for i, layout in enumerate(targets)}
         groups: dict[tuple[Layout, ...], list[Way]] = {}
         for layout, ways in self.ways(tensor, source).items():
-            reached = tuple(n for n in targets if n in reach[layout])
+            reached = tuple(sorted((n for n in reach[layout] if n in order), key=order.__getitem__))
             if len(reached) < len(targets):
                 groups.setdefault(reached, []).extend(ways)
         for number, (reached, ways) in enumerate(groups.items()):

@@ -199,8 +199,8 @@ def equal_layers(*patterns: str) -> Equal:
     Parameters
     ----------
     *patterns : str
-        Names of layers, whose first ``*`` stands for a number: ``equal_layers("model.layers.*")`` speaks of all ops
-        whose name, or else module, is so or begins so with a dot behind it.
+        Names of layers, whose first ``*`` stands for a number: ``equal_layers("layers.*")`` speaks of all ops in whose
+        name, or else module, such a piece stands between dots.
 
     Returns
     -------

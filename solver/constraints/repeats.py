@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from solver.constraints.layouts import Layouts, Place
 from solver.constraints.reason import Reason, policy_reason
 from solver.problem import Problem
-from solver.problem_policy import alike
 
 
 def add_repeats(layouts: Layouts) -> None:
@@ -28,9 +27,9 @@ def add_repeats(layouts: Layouts) -> None:
 
 def repeats_of(problem: Problem) -> Iterator[tuple[str, str, Reason]]:
     """Yield each op that lies as another one, that other, and by which fact."""
-    equal = {node: one for one in problem.policy for node in alike(problem.setting, [one])}
     for node, of in problem.repeats.items():
-        yield node, of, policy_reason(equal[node]) if node in equal else repeat_reason(node, of)
+        chosen = problem.alike.get(node)
+        yield node, of, repeat_reason(node, of) if chosen is None else policy_reason(chosen[1])
 
 
 def repeat_reason(node: str, of: str) -> Reason:
