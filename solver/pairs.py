@@ -1,8 +1,8 @@
 """Matrix products that follow each other: where a network can be cut as Megatron does, found from its rules alone.
 
 The first weight of a pair is cut by columns, so that its product comes out cut; what lies between carries the cut on,
-by rows that the ops have; the second weight is cut by rows, so that its product is a sum over devices. Source: Shoeybi et
-al., "Megatron-LM", 2019, section 3; nothing here knows what an attention or an MLP is.
+by rows that the ops have; the second weight is cut by rows, so that its product is a sum over devices. Source: Shoeybi
+et al., "Megatron-LM", 2019, section 3; nothing here knows what an attention or an MLP is.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Walk:
         wide = [
             row
             for row in rows
-            if isinstance(row.operands[of.slot], Shard)
+            if self._takes_apart(of, row.operands[of.slot])
             and isinstance(row.results[0], Shard)
             and all(row.operands[slot] == WHOLE for slot in read)
         ]
@@ -169,6 +169,13 @@ class _Walk:
             if self._is_wider(of, best.operands[of.slot]):
                 self.wide.add(weight)
             self._follow(node, uses, best, frozenset({weight}))
+
+    def _takes_apart(self, of: Use, placement: Placement | None) -> bool:
+        """Tell whether a cut of columns leaves whole what belongs together: the minor part of several is one head."""
+        if not isinstance(placement, Shard):
+            return False
+        parts = self.problem.parts(of.tensor)[placement.dim]
+        return len(parts) == 1 or placement.part < len(parts) - 1
 
     def _is_wider(self, of: Use, placement: Placement | None) -> bool:
         shape = self.graph.tensors[of.tensor].shape
@@ -186,7 +193,8 @@ class _Walk:
             self.logits |= self._columns(uses) & self.wide
         elif node.op in SPLITS:
             columns = self._columns(uses)
-            for tensor, placement in zip(node.results, [known[uses[0].slot]] * len(node.results), strict=True):
+            placement = self.cut[uses[0].tensor]
+            for tensor in node.results:
                 if self._possible(tensor, placement):
                     self.cut[tensor], self.by[tensor] = placement, columns
 

@@ -33,12 +33,12 @@ def recipe(name: str, graph: Graph, mesh: Mesh) -> Pins:
     Parameters
     ----------
     name : str
-        ``data_parallel``: inputs are cut by the batch, parameters are whole, where they are read, too. ``fsdp``: inputs
-        so, parameters are stored in pieces and read whole, but by the update. ``megatron``: weights of matrix products
-        are cut by columns, then by rows, and their sums are reduced at once; tables are cut by words. ``megatron_sp``: so,
-        but the sums are scattered over the sequence. ``expert_parallel``: stacked weights are cut by experts, the rest is
-        data parallel. The last three speak of the last mesh axis, or of the one named as in ``megatron(tp)``; the
-        others carry the batch.
+        ``data_parallel``: inputs are cut by the batch, parameters are whole, where they are read, too. ``fsdp``:
+        inputs so, parameters are stored in pieces and read whole, but by the update. ``megatron``: weights of matrix
+        products are cut by columns, then by rows, and their sums are reduced at once; tables are cut by words.
+        ``megatron_sp``: so, but the sums are scattered over the sequence. ``expert_parallel``: stacked weights are cut
+        by experts, the rest is data parallel. The last three speak of the last mesh axis, or of the one that is named,
+        as in ``megatron(tp)``; the others carry the batch.
     graph : Graph
     mesh : Mesh
 
@@ -168,7 +168,9 @@ def _in_pieces(at: _Kitchen, tensor: Tensor, axes: list[str]) -> dict[str, Place
     """Cut a parameter on the first dim that all mesh axes divide, or as many of them as can be."""
     for count in range(len(axes), 0, -1):
         for dim in range(len(tensor.shape)):
-            placed: dict[str, Placement] = {axis: Shard(dim) if axis in axes[:count] else WHOLE for axis in at.mesh.axes}
+            placed: dict[str, Placement] = {
+                axis: Shard(dim) if axis in axes[:count] else WHOLE for axis in at.mesh.axes
+            }
             if at.fits(tensor, placed):
                 return placed
     return at.whole()

@@ -48,6 +48,8 @@ FLOW = (
         "solver.why",
         "solver.advice",
         "solver.compare",
+        "solver.pairs",
+        "solver.recipes",
         "solver.infer",
     ),
     (
