@@ -244,18 +244,26 @@ def verified(found: Plan) -> int:
 
 @command.command("compare")
 @model_options
+@click.option(
+    "--recipe",
+    "recipes",
+    multiple=True,
+    metavar="NAME",
+    help="A recipe to plan as well: data_parallel, fsdp, megatron, megatron_sp or expert_parallel; megatron(tp) names "
+    "the mesh axis that cuts the model, by default the last.",
+)
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")
-def compare_command(output: Path | None, **asked: Any) -> int:
+def compare_command(output: Path | None, recipes: tuple[str, ...], timeout: float, **asked: Any) -> int:
     """Plan MODEL, let greedy propagation (Paddle, Shardy, DTensor) do the same, and show both on one cost model."""
     from solver.compare import compare
     from solver.report.comparison import comparison_text, figures
 
-    best, _ = planned(**asked)
+    best, _ = planned(timeout=timeout, **asked)
     if best.choice is None:
         say(best.text())
         return OUTCOMES[best.status]
     with stage("planning greedily"):
-        found = compare(best)
+        found = compare(best, recipes, timeout)
     if output is not None:
         keep_text(json.dumps([figures(one, best) for one in found], indent=1), output)
     say(comparison_text(found))

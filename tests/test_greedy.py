@@ -133,7 +133,7 @@ def test_a_planner_that_cannot_go_on_says_where(name: str) -> None:
 def test_what_went_wrong_is_told() -> None:
     best = plan(chain(), Mesh({"dp": 4}))
     greedy = GREEDY["dtensor"](best.problem)
-    assert went_wrong(greedy, best)[0].startswith("relu 'act' is cut less, or not at all")
+    assert str(went_wrong(greedy, best)[0]).startswith("relu 'act' is cut less, or not at all")
     assert went_wrong(best, best) == []
 
 
@@ -148,6 +148,37 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [one["planner"] for one in figures] == ["shardproof", *GREEDY]
     assert all(one["ratio"] >= 1 for one in figures)
     assert main(["compare", str(model), "--mesh", "dp=3", "--pin", "x:dp=S(0)"]) == 3
+
+
+def test_equal_places_of_equal_layers_are_told_once() -> None:
+    graph = Graph("layers")
+    x = graph.input("x", (4, 256))
+    for layer in range(3):
+        x = graph.op("softmax", graph.op("matmul", x, graph.parameter(f"w{layer}", (256, 256))), axis=1)
+    graph.output(x)
+    question = {f"w{layer}": "tp=S(1)" for layer in range(3)}
+    best = plan(graph, Mesh({"tp": 4}))
+    wrong = went_wrong(GREEDY["dtensor"](problem(graph, Mesh({"tp": 4}), pins=question)), best)
+    assert any(one.at == ("matmul_1", "matmul_2", "matmul_3") for one in wrong)
+    assert any("of matmul_1 for softmax, and 2 more like it: " in str(one) for one in wrong)
+
+
+def test_recipes_stand_beside_greedy_planners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, out = tmp_path / "mlp.json", tmp_path / "figures.json"
+    model.write_text(json.dumps(chain().to_json()), encoding="utf-8")
+    asked = ["compare", str(model), "--mesh", "tp=4", "--json", str(out)]
+    assert main([*asked, "--recipe", "megatron", "--recipe", "expert_parallel"]) == 0
+    said = capsys.readouterr().out
+    assert "expert_parallel is stuck: recipe 'expert_parallel' does not fit graph 'chain': it has no stacked" in said
+    megatron, stuck = json.loads(out.read_text(encoding="utf-8"))[-2:]
+    assert megatron["planner"] == "megatron"
+    assert megatron["time_ps"] == megatron["compute_ps"] + sum(megatron["ps_by_collective"].values())
+    assert megatron["above_bound"] >= 0
+    assert megatron["bytes"] == sum(megatron["bytes_by_collective"].values())
+    assert all(set(one) == {"what", "at", "text", "more"} for one in megatron["went_wrong"])
+    assert set(stuck) == {"planner", "stuck", "seconds"}
+    assert main([*asked, "--pin", "w1:tp=R", "--recipe", "megatron"]) == 0
+    assert "megatron is stuck: recipe 'megatron' stands against what else is asked" in capsys.readouterr().out
 
 
 def test_the_plan_asked_for_comes_first() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -29,46 +31,91 @@ def comparison_text(found: Sequence[Compared]) -> str:
     best = found[0].plan
     if best is None:
         return "there is no plan to compare with"
-    shown = Table("planner", "time", "ratio", "compute", "sent", "memory", "reshards", "found in", box=box.SIMPLE_HEAD)
+    facts = [figures(one, best) for one in found]
+    kinds = sorted({kind for one in facts for kind, sent in one.get("bytes_by_collective", {}).items() if sent})
+    columns = ("planner", "time", "ratio", "above bound", "compute", *kinds, "memory", "reshards", "found in")
+    shown = Table(*columns, box=box.SIMPLE_HEAD)
     for column in shown.columns[1:]:
         column.justify = "right"
     lines = []
-    for one in found:
+    for one, fact in zip(found, facts, strict=True):
         if one.plan is None:
-            shown.add_row(one.name, "stuck", *[""] * 6)
+            shown.add_row(one.name, "stuck", *[""] * (len(columns) - 2))
             lines.append(f"  {one.name} is stuck: {one.stuck}")
             continue
-        facts = figures(one, best)
         shown.add_row(
             one.name,
-            duration(facts["time_ps"]),
-            f"{facts['ratio']:.2f}",
-            duration(facts["compute_ps"]),
-            size(facts["bytes"]),
-            size(facts["memory"]),
-            str(facts["reshards"]),
+            duration(fact["time_ps"]),
+            f"{fact['ratio']:.2f}",
+            f"{fact['above_bound']:.2%}",
+            duration(fact["compute_ps"]),
+            *(size(fact["bytes_by_collective"].get(kind, 0)) for kind in kinds),
+            size(fact["memory"]),
+            str(fact["reshards"]),
             f"{one.seconds:.2f} s",
         )
         if one.plan is not best and (wrong := went_wrong(one.plan, best)):
             lines.append(f"  {one.name} takes longer by")
             lines += [f"    {line}" for line in wrong]
-    bound = f"every plan takes at least {duration(max(best.bound_ps, best.solver_bound_ps))} (proof: {best.proof})"
+    bound = f"every plan takes at least {duration(_bound(best))} (proof: {best.proof})"
     return "\n".join([rendered(shown), f"  {bound}", *lines])
 
 
 def figures(one: Compared, best: Plan) -> dict[str, Any]:
-    """Return what a plan takes, for tables and programs: picoseconds and bytes per device."""
+    """Return what a plan takes, for tables and programs: picoseconds and bytes per device.
+
+    Parameters
+    ----------
+    one : Compared
+    best : Plan
+        What it is held against.
+
+    Returns
+    -------
+    dict
+        ``above_bound`` is the fraction by which it lies above what every plan takes.
+    """
     if one.plan is None:
-        return {"planner": one.name, "stuck": one.stuck}
-    evaluation = one.plan.evaluation
+        return {"planner": one.name, "stuck": one.stuck, "seconds": one.seconds}
+    evaluation, bound = one.plan.evaluation, _bound(best)
     return {
         "planner": one.name,
+        "status": one.plan.status,
         "time_ps": evaluation.total,
         "ratio": evaluation.total / best.evaluation.total if best.evaluation.total else 1.0,
-        "compute_ps": sum(evaluation.compute(node) for node in one.plan.problem.graph.nodes),
+        "bound_ps": bound,
+        "above_bound": evaluation.total / bound - 1 if bound else float(evaluation.total > 0),
+        "compute_ps": evaluation.computing,
         "bytes": evaluation.sent,
         "bytes_by_collective": dict(evaluation.sent_by_kind),
+        "ps_by_collective": time_by_kind(one.plan),
         "memory": one.plan.memory.peak,
         "reshards": len(one.plan.reshards),
         "seconds": one.seconds,
+        "went_wrong": [asdict(wrong) for wrong in went_wrong(one.plan, best)],
     }
+
+
+def time_by_kind(plan: Plan) -> dict[str, int]:
+    """Return the picoseconds of each kind of collective, and of the local moves of reshards.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    dict
+    """
+    found: Counter[str] = Counter()
+    for reshard in plan.reshards:
+        for told, move in zip(reshard.collectives, reshard.moves, strict=True):
+            found[told.kind] += move.time
+    for steps in plan.evaluation.kernels.values():
+        for step in steps:
+            found[step.kind] += step.time
+    return dict(found)
+
+
+def _bound(best: Plan) -> int:
+    return max(best.bound_ps, best.solver_bound_ps)
