@@ -211,6 +211,8 @@ class Explanation:
         alone = len(self.core) == 1
         hint = "drop it" if alone else "drop any one of them, and this contradiction is gone"
         kinds = {fact.kind for fact in self.support}
+        if any(fact.kind == "budget" for fact in self.core):
+            hint += "; or allow more memory"
         if "divisibility" in kinds:
             hint += "; or choose mesh axes of sizes that divide"
         if "kinds" in kinds:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
+from solver.explain.blame import blamed, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import Plan
 from solver.problem import Problem
@@ -71,6 +74,44 @@ def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
         told = lacking(search)
         return Plan(asked, "infeasible", certificate=search.least.certificate, explanation=told, stages=clock.stages())
     return Plan(asked, "unknown", stages=clock.stages())
+
+
+def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], seconds: float) -> Explanation:
+    """Tell of the wishes only those that a budget cannot be met with, and what giving up each of them would do.
+
+    Parameters
+    ----------
+    asked : Problem
+    told : Explanation
+        What `within_budget` says.
+    solve : callable
+        Plans without some wishes.
+    seconds : float
+        Half of it finds the wishes; the other half prices what would do.
+
+    Returns
+    -------
+    Explanation
+    """
+    deadline = time.monotonic() + seconds
+
+    def exceeds(fewer: Problem) -> bool | None:
+        found = solve(fewer)
+        return True if found.status == "infeasible" else None if found.choice is None else False
+
+    wishes, proved = blamed(asked, exceeds, seconds / 2)
+    repairs = list(told.repairs)
+    for wish in wishes:
+        found = solve(without(asked, [wish])) if time.monotonic() < deadline else None
+        if found is not None and found.choice is not None:
+            repairs.append(Repair(wish.text, wish.change, found.cost, found.memory.peak, found.status == "optimal"))
+    budget = [fact for fact in told.core if fact.kind == "budget"]
+    return replace(
+        told,
+        core=(*(fact for wish in wishes for fact in wish.facts), *budget),
+        minimal=proved,
+        repairs=tuple(sorted(repairs, key=lambda repair: repair.cost or 0.0)),
+    )
 
 
 def lacking(search: BudgetSearch) -> Explanation:

@@ -19,7 +19,7 @@ from solver.explain.core import Core, find_core, other_cores, refuted
 from solver.explain.tell import tell
 from solver.explanation import Explanation
 from solver.graph import Graph
-from solver.memory_budget import beyond, within_budget
+from solver.memory_budget import beyond, blame, within_budget
 from solver.mesh import Mesh
 from solver.plan import UNPROVED, Plan
 from solver.planner_communication import communication_first
@@ -179,11 +179,11 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if best.found.assignment is None:
         return _unproved(asked, first, clock)
     if beyond(asked, best.built.choice(best.found.assignment)):
-        return within_budget(BudgetSearch(asked, cases, clock.left), checker, clock)
+        return _within(BudgetSearch(asked, cases, clock.left), checker, clock, explain)
     clock.stage("decision")
     decision = _decided(best, checker, gap, first, clock)
     if beyond(asked, decision.choice):
-        return within_budget(BudgetSearch(asked, cases, clock.left), checker, clock)
+        return _within(BudgetSearch(asked, cases, clock.left), checker, clock, explain)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)
@@ -198,6 +198,20 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
         "certificate+z3" if bound > proved else "certificate",
         stages=clock.stages(),
     )
+
+
+def _within(search: BudgetSearch, checker: Checker, clock: _Clock, explain: Explain | None) -> Plan:
+    """Search within a memory budget; where every plan fills more and repairs are wanted, find what is to blame."""
+    found = within_budget(search, checker, clock)
+    if found.explanation is None or explain is not _mended:
+        return found
+    clock.stage("repairs")
+    seconds = clock.moment(*EXPLAINING)
+
+    def solve(changed: Problem) -> Plan:
+        return _plan(changed, 0.0, clock.part(seconds / 4), None)
+
+    return replace(found, explanation=blame(search.problem, found.explanation, solve, seconds))
 
 
 def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:

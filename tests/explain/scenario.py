@@ -28,8 +28,8 @@ FREE = "any"
 TERMS = {"sharded": sharded, "partial": partial, "Not": z3.Not, "And": z3.And, "Or": z3.Or, "Implies": z3.Implies}
 """What a constraint in a scenario is written with."""
 REPAIRS = {"drop", "pin", "communication", "untie", "drop_policy", "drop_constraint"}
-REPAIRS |= {"traffic", "memory", "mesh", "capabilities", "pad"}
-"""What a repair may change."""
+REPAIRS |= {"traffic", "memory", "bound", "mesh", "capabilities", "pad"}
+"""What a repair may change; the bound beside a memory only says what is proved of it."""
 SECONDS = 60.0
 """For the prices of wishes; a scenario takes a fraction of one."""
 

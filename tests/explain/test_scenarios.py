@@ -74,7 +74,7 @@ def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
             graph = padded(graph, pad["tensor"], pad["dim"], pad["size"])
             assert graph is not None
         found = scenario.wishes.repaired(change, scenario.graph()).on(graph)
-        assert checked(found), repair
+        assert checked(found, proved=repair.proved), repair
         assert found.cost is not None
         assert repair.cost is not None
         if repair.proved:
@@ -92,5 +92,5 @@ def feasible(wishes: Wishes, scenario: Scenario) -> bool:
     return verdict == "sat"
 
 
-def checked(found: Plan) -> bool:
-    return found.status == "optimal" and found.check().ok
+def checked(found: Plan, proved: bool = True) -> bool:
+    return (found.status == "optimal" or not proved) and found.choice is not None and found.check().ok
