@@ -286,7 +286,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: zero(4, "dp"), "choose 1 (states), 2 (and gradients) or 3 (and parameters)"),
     (lambda: zero(1, 0), "zero: 0 is no mesh axis: give its name, as 'dp'"),
     (lambda: equal_layers("h.*"), "equal_layers('h.*'): 'h.*' finds no op of a later layer"),
-    (lambda: traffic("dp", "much"), "traffic: 'much' is no amount of bytes: write a number, or one as '1.5GB'"),
+    (lambda: traffic("dp", "much"), "traffic: 'much' is no amount of bytes: give whole bytes, 1 or more"),
     (lambda: equal_layers("h"), "give names of ops with * for the layer, as equal_layers('h.*')"),
 ]
 

@@ -18,6 +18,7 @@ from solver.constraints.policy_kinds import (
     Untie,
     Zero,
 )
+from solver.words import read_size
 
 
 def untie(*patterns: str) -> Untie:
@@ -224,8 +225,7 @@ def traffic(axis: str, most: int | str) -> Traffic:
     axis : str
         The mesh axis.
     most : int or str
-        What a device sends in the whole step by collectives that involve the axis: bytes, or a text as ``"1.5GB"``
-        (kB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024).
+        What a device sends in the whole step by collectives that involve the axis: bytes, or a size as ``"1.5GB"``.
 
     Returns
     -------
@@ -237,14 +237,12 @@ def traffic(axis: str, most: int | str) -> Traffic:
     ValueError
         For an axis that is no text, or an amount that is none.
     """
-    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(\w*)\s*", str(most))
-    if isinstance(most, bool) or amount is None or amount[2] not in UNITS:
-        raise ValueError(f"traffic: {most!r} is no amount of bytes: write a number, or one as '1.5GB'")
-    return Traffic(_axis("traffic", axis), int(float(amount[1]) * UNITS[amount[2]]))
-
-
-UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-"""Bytes of each unit."""
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        try:
+            most = read_size(most)
+        except ValueError as error:
+            raise ValueError(f"traffic: {most!r} is no amount of bytes: {error}") from error
+    return Traffic(_axis("traffic", axis), most)
 
 
 def policy_from_text(text: str) -> Policy:
