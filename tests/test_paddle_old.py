@@ -40,11 +40,14 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, str]]] = {
     "mlp, batch": ("mlp", {"dp": 4}, BATCH),
     "mlp, batch and columns": ("mlp", {"dp": 2, "tp": 2}, BATCH | {"w0": "tp=S(1)"}),
     "mlp, rows alone": ("mlp", {"tp": 4}, {"w1": "tp=S(0)"}),
+    "mlp, columns twice": ("mlp", {"tp": 2}, {"w0": "tp=S(1)", "w1": "tp=S(1)"}),
+    "mlp, classes cut": ("mlp", {"dp": 2, "tp": 2}, {"x": "dp=S(0)", "w1": "tp=S(1)"}),
     "gpt, batch": ("gpt", {"dp": 4}, {"ids": "dp=S(0)"}),
     "gpt, one weight": ("gpt", {"dp": 2, "tp": 2}, {"ids": "dp=S(0)", "h0.attn.q.weight": "tp=S(1)"}),
     "gpt, two weights": ("gpt", {"tp": 4}, {"h0.attn.q.weight": "tp=S(1)", "h1.up.weight": "tp=S(1)"}),
     "gpt, words": ("gpt", {"tp": 2}, {"head": "tp=S(1)"}),
     "convolutions, batch": ("convolutions", {"dp": 4}, BATCH),
+    "convolutions, a cut filter": ("convolutions", {"dp": 2, "tp": 2}, {"x": "dp=S(0)", "conv0": "tp=S(0)"}),
     "convolutions, labels": ("convolutions", {"dp": 4}, {"labels": "dp=S(0)"}),
 }
 

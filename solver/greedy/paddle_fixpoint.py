@@ -13,25 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ops.bind import BoundRule, Row, composes
+from ops.bind import Row, composes
 from ops.placement import Layout, Partial, Placement, Replicate, Shard
 from solver.graph import Node
 from solver.greedy.backward import Backward, backward
 from solver.greedy.follow import follow
+from solver.greedy.paddle_rules import PRODUCTS, product_rank
 from solver.plan import Plan
 from solver.problem import Problem
 
 MOST = 500
 """Walks before Paddle gives up."""
-FACTORED = frozenset(
+RULED = frozenset(
     {
-        *("matmul", "add", "subtract", "multiply", "divide", "maximum", "minimum", "pow", "assign", "scale", "dropout"),
-        *("sum", "layer_norm", "rms_norm", "embedding", "reshape", "transpose", "split", "unsqueeze", "silu", "concat"),
-        *("expand_as", "swiglu", "tile", "strided_slice", "stack", "gather_nd", "softmax", "slice", "gelu", "relu"),
-        *("cast", "where", "tanh", "cross_entropy_with_softmax", "p_norm", "flash_attention"),
+        *("matmul", "divide", "add", "multiply", "assign", "scale", "dropout", "sum", "layer_norm", "embedding"),
+        *("reshape", "transpose", "split", "unsqueeze", "silu", "concat", "expand_as", "swiglu", "tile", "rms_norm"),
+        *("strided_slice", "stack", "gather_nd"),
     }
 )
-"""Ops with a rule, or an implementation of their own, or an element-wise one."""
+"""Ops with a rule: what it cannot cut is gathered there."""
+OWN = frozenset(
+    {
+        *("softmax", "slice", "cross_entropy_with_softmax", "p_norm", "flash_attention", "where", "tanh"),
+        *("gelu", "relu", "cast", "subtract", "maximum", "minimum", "pow"),
+    }
+)
+"""Ops with an implementation of their own, or an element-wise one: it is used where it can take all cuts, or not at
+all."""
 
 
 def paddle_fixpoint(problem: Problem) -> Plan:
@@ -89,20 +97,33 @@ class _Completion:
 
     def _into_op(self, node: Node, *, of_results: bool) -> bool:
         """Carry the cuts of an op's operands, or of its results, into the op; tell whether anything came of it."""
-        bound, changed = self.problem.bound[node.name], False
+        asked: list[tuple[int, int]] = []
         for slot, tensor in self._slots(node, of_results):
-            here, said = self.lies[tensor], self._projected(node, slot, of_results)
-            if _merged(said, here) is None:
-                continue
-            for axis, placement in enumerate(here):
-                if isinstance(placement, Shard) and self.rows[node.name][axis] == 0:
-                    for k in self._rows_with(node, bound, slot, placement, of_results):
-                        tried = [*self.rows[node.name]]
-                        tried[axis] = k
-                        if self._holds(bound, tried):
-                            self.rows[node.name], changed = tried, True
-                            break
-        return changed
+            here = self.lies[tensor]
+            cuts = [(axis, placement) for axis, placement in enumerate(here) if isinstance(placement, Shard)]
+            rows = [(axis, list(self._rows_with(node, slot, placement, of_results))) for axis, placement in cuts]
+            if node.op not in RULED and not all(found for _, found in rows):
+                return False
+            if _merged(self._projected(node, slot, of_results), here) is not None or node.op in PRODUCTS:
+                asked += [(axis, found[0]) for axis, found in rows if found]
+        before = self.rows[node.name]
+        for axis, k in sorted(asked, key=lambda one: self._rank(node, one[1])):
+            now = self.rows[node.name]
+            if now[axis] == 0 or (node.op in PRODUCTS and self._rank(node, k) < self._rank(node, now[axis])):
+                tried = [*now[:axis], k, *now[axis + 1 :]]
+                if composes(self.problem.bound[node.name], self._row(node, tried), self.problem.mesh.sizes):
+                    self.rows[node.name] = tried
+        return self.rows[node.name] != before
+
+    def _rank(self, node: Node, k: int) -> tuple[int, int]:
+        """Return which row of a product keeps a mesh axis, the first one lowest; for other ops all are alike."""
+        row = self.problem.bound[node.name].rows[k]
+        if node.op not in PRODUCTS or row.cut is None:
+            return (0, 0)
+        return product_rank(self.problem.bound[node.name].factors[row.cut[0]])
+
+    def _row(self, node: Node, rows: Sequence[int]) -> list[Row]:
+        return [self.problem.bound[node.name].rows[k] for k in rows]
 
     def _into_results(self, node: Node) -> bool:
         changed = False
@@ -137,20 +158,20 @@ class _Completion:
         return [(use.slot, use.tensor) for use in self.problem.graph.operand_uses(node.name)]
 
     def _projected(self, node: Node, slot: int, of_results: bool) -> Layout:
-        rows = [self.problem.bound[node.name].rows[k] for k in self.rows[node.name]]
+        rows = self._row(node, self.rows[node.name])
         return tuple(_whole_or_cut((row.results if of_results else row.operands)[slot]) for row in rows)
 
     def made(self, node: Node, slot: int) -> Layout:
         """Return how an op says that a result lies."""
         return self._projected(node, slot, True)
 
-    def _rows_with(self, node: Node, bound: BoundRule, slot: int, placement: Shard, of_results: bool) -> Iterator[int]:
+    def _rows_with(self, node: Node, slot: int, placement: Shard, of_results: bool) -> Iterator[int]:
         """Yield the rows of an op that cut a slot so: those of its rule, or of data parallelism."""
-        for k, row in enumerate(bound.rows):
+        for k, row in enumerate(self.problem.bound[node.name].rows):
             placed = row.results if of_results else row.operands
             if row.cut is None or placed[slot] != placement or not _plain(row):
                 continue
-            if node.op in FACTORED or self._is_data_parallel(node, row):
+            if node.op in RULED | OWN or self._is_data_parallel(node, row):
                 yield k
 
     def _is_data_parallel(self, node: Node, row: Row) -> bool:
@@ -167,9 +188,6 @@ class _Completion:
             placed == Replicate() if is_parameter or not shape else placed == Shard(0)
             for is_parameter, shape, placed in of_data
         )
-
-    def _holds(self, bound: BoundRule, rows: Sequence[int]) -> bool:
-        return composes(bound, [bound.rows[k] for k in rows], self.problem.mesh.sizes)
 
     # ------------------------------------------------------------------------------------------------- what came of it
 

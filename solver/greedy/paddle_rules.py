@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeAlias
 
-from ops.bind import BoundRule, Row
+from ops.bind import BoundRule, Factor, Row
 from ops.placement import Partial, Placement, Shard
 from solver.graph import Node, Use
 from solver.greedy.walk import StuckError, Walk
@@ -104,13 +104,9 @@ class Merging:
     def _merged(self, axis: int) -> list[Claim]:
         """Return the factors that the operands have cut on a mesh axis, the one that keeps it first."""
         found = list(dict.fromkeys(claim for use in self.uses for claim in self._claims[use][axis]))
-        return sorted(found, key=self._rank) if self.node.op in PRODUCTS else found
-
-    def _rank(self, claim: Claim) -> tuple[int, int]:
-        factor = self.bound.factors[claim[0]]
-        if factor.kind == "sum":
-            return 2, 0
-        return (0, 0) if factor.name.startswith("batch") else (1, -factor.size)
+        if self.node.op not in PRODUCTS:
+            return found
+        return sorted(found, key=lambda claim: product_rank(self.bound.factors[claim[0]]))
 
     @cached_property
     def _claims(self) -> dict[Use, list[list[Claim]]]:
@@ -140,6 +136,13 @@ class Merging:
         for k, row in enumerate(self.bound.rows if partial else ()):
             if row.cut is None and [row.operands[use.slot] for use in self.uses] == held:
                 yield k
+
+
+def product_rank(factor: Factor) -> tuple[int, int]:
+    """Return which factor of a product keeps a mesh axis that could cut several, the first one lowest."""
+    if factor.kind == "sum":
+        return 2, 0
+    return (0, 0) if factor.name.startswith("batch") else (1, -factor.size)
 
 
 def _plain(row: Row) -> bool:
