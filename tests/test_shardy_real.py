@@ -38,7 +38,7 @@ CAPTURES = Path(__file__).parents[1] / "benchmarks" / "data" / "captures"
 
 DIFFERENCES = {
     "sub-axis": "a reshape cuts an axis in two: of tp=8 over 768 = (12, 64) the heads take 4, and 2 are left for 64. "
-    "A layout has whole axes, so the axis is left out of that tensor.",
+    "A layout has whole axes, so the axis is left out of that tensor; around it ops run otherwise.",
     "uneven": "an axis that does not divide a dim cuts it all the same, and Shardy pads. A layout has equal shards.",
     "order": "two axes cut one dim in another order than they have in the mesh. A layout has them in mesh order.",
     "permutation": "a slice or concatenation runs with the dim cut that it moves along, and Shardy permutes the shards "
@@ -199,17 +199,22 @@ def products(draw: Any) -> tuple[Graph, dict[str, str]]:
     for number in range(draw(st.integers(2, 6))):
         x = draw(st.sampled_from([pool[-1], *pool]))
         alike = [one for one in pool if one.shape == x.shape and one is not x]
-        kind = draw(st.sampled_from(["matmul", "matmul", "relu", "tanh", "transpose", *(["add"] if alike else [])]))
+        kinds = ["matmul", "matmul", "relu", "tanh", "transpose", "expand", "sum", *(["add"] if alike else [])]
+        kind = draw(st.sampled_from(kinds))
         if kind == "matmul":
             fitting = [one for one in pool if one.shape[0] == x.shape[1]]
             fresh = g.parameter(f"w{number}", (x.shape[1], draw(st.sampled_from([8, 16, 32]))))
             pool.append(g.op(kind, x, draw(st.sampled_from([fresh, *fitting]))))
         elif kind == "add":
             pool.append(g.op(kind, x, draw(st.sampled_from(alike))))
+        elif kind == "expand":
+            g.output(g.op(kind, x, shape=[8, *x.shape], name=f"wide{number}"))
+        elif kind == "sum":
+            g.output(g.op(kind, x, axis=draw(st.integers(0, 1)), name=f"total{number}"))
         else:
             pool.append(g.op(kind, x, perm=[1, 0]) if kind == "transpose" else g.op(kind, x))
     g.output(*(one for one in pool if one.producer and not g.uses(one.name)))
-    for name in g.tensors:
+    for name in (name for name, one in g.tensors.items() if len(one.shape) > 1):
         axes = {axis: draw(st.sampled_from([None, None, "S(0)", "S(1)"])) for axis in ("dp", "tp")}
         if draw(st.integers(0, 2)) == 0 and any(axes.values()):
             pins[name] = ",".join(f"{axis}={dim}" for axis, dim in axes.items() if dim)

@@ -88,31 +88,29 @@ def _voted(problem: Problem, node: Node, layouts: Mapping[str, Layout]) -> list[
     """Return the row of an op for each mesh axis, by what the tensors of the op lie along.
 
     The candidates are a factor and axes that cut it in some tensor. One after the other the best is taken: that of the
-    most elements; then one that passes before one that is reduced; that of the largest tensor; that which cuts most.
-    A factor that the op needs whole is no candidate. An op on one tensor runs as its operand or result lies, whichever
-    is cut more.
+    most elements; then one that passes before one that is reduced; that which cuts most; that of the largest tensor.
+    A factor that the op needs whole is no candidate. An op of one operand and one result runs as the larger of them
+    lies, or else as the one that is cut more; the other is resharded.
     """
     bound, sizes = problem.bound[node.name], problem.mesh.sizes
     lying = _lying(problem, node, layouts)
-    if len(node.operands) == 1 and len(node.results) == 1 and lying:
-        cut = {
-            slot: math.prod(sizes[axis] for axes in along.values() for axis in axes) for slot, along in lying.items()
-        }
-        first = max(sorted(lying), key=lambda slot: cut[slot])
-        lying = {first: lying[first]}
-    left = {(k, axes[:end]) for along in lying.values() for k, axes in along.items() for end in range(1, len(axes) + 1)}
     elements = {
         slot: math.prod(problem.graph.tensors[name].shape)
         for slot, name in enumerate((*flat(node.operands), *node.results))
         if name is not None
     }
+    if len(elements) == 2 and not any(factor.kind in ("whole", "synced") for factor in bound.factors.values()):
+        cut = {slot: {axis for axes in lying.get(slot, {}).values() for axis in axes} for slot in elements}
+        first = max(elements, key=lambda slot: (elements[slot], math.prod(sizes[axis] for axis in cut[slot]), -slot))
+        lying = {first: lying.get(first, {})}
+    left = {(k, axes[:end]) for along in lying.values() for k, axes in along.items() for end in range(1, len(axes) + 1)}
     found, taken = [bound.rows[0]] * len(sizes), dict[int, tuple[int, ...]]()
 
     def worth(candidate: tuple[int, tuple[int, ...]]) -> tuple[int, ...]:
         k, axes = candidate
         votes = [elements[slot] for slot, along in lying.items() if along.get(k, ())[: len(axes)] == axes]
         cut = math.prod(sizes[axis] for axis in axes[len(taken.get(k, ())) :])
-        return sum(votes), not _is_partial(bound.rows[k].results), max(votes), cut, k
+        return sum(votes), not _is_partial(bound.rows[k].results), cut, max(votes), k
 
     while left:
         k, axes = max(left, key=worth)
