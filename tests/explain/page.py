@@ -29,7 +29,8 @@ these requests have a plan, and the suite checks it. Each repair has been planne
 are those of its plan.
 
 Graphs are sketched, one statement a line: `input x: 8x16` gives name and shape, `y = matmul(x, w)` an op. They are
-small, so that times are nanoseconds.
+small, so that times are nanoseconds. A pin `x: tp=S(1)` cuts dim 1 of x over the mesh axis tp, `R` keeps it whole on
+every device, `P(sum)` leaves it as terms that are still to be summed up; `y/x` is what the op y reads as its operand x.
 """
 
 
