@@ -136,7 +136,7 @@ class Walk:
             raise StuckError(f"{tensor!r} has no layout that its pins allow")
         best = min(known, key=lambda layout: int(row[self.number(tensor, layout)]))
         if row[self.number(tensor, best)] >= INF:
-            raise StuckError(f"{tensor!r} cannot be brought from {made} to where it is pinned")
+            raise StuckError(f"{tensor!r} cannot be brought from {_text(made)} to where it is pinned")
         return best
 
     def hold(self, tensor: str, layout: Layout) -> None:
@@ -171,7 +171,7 @@ class Walk:
     def stuck(self, node: str) -> str:
         """Return the beginning of a sentence on an op that cannot go on: what it is, and how its operands lie."""
         told = ", ".join(
-            f"{use.operand} {use.tensor!r} [{', '.join(map(str, self.held[use.tensor]))}]"
+            f"{use.operand} {use.tensor!r} {_text(self.held[use.tensor])}"
             for use in self.problem.graph.operand_uses(node)
         )
         return f"{self.problem.graph.nodes[node]} is stuck on {told or 'no operands'}"
@@ -205,5 +205,10 @@ class Walk:
             for reader, source, target in reads:
                 if prices[self.number(tensor, source), self.number(tensor, target)] >= INF:
                     raise StuckError(
-                        f'{tensor!r} cannot be brought to {reader} with communication="{self.problem.communication}"'
+                        f"{tensor!r} cannot be brought from {_text(source)} to {reader} as {_text(target)} with "
+                        f'communication="{self.problem.communication}"'
                     )
+
+
+def _text(layout: Layout) -> str:
+    return f"[{', '.join(map(str, layout))}]"
