@@ -170,6 +170,8 @@ class _Asking:
 
     def __call__(self, reasons: Sequence[Reason]) -> Answer:
         """Ask propagation, and whether what it does not refute holds."""
+        if self._view.replicated(reasons):
+            return True
         found = self._view.follow(reasons)
         if isinstance(found, Trail):
             self.trail = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, product
 from math import prod
 
@@ -310,8 +310,8 @@ class Facts:
         for tensor in problem.graph.tensors if self._near else ():
             if tensor not in self._near:
                 continue
-            for reasons, relations in self._restrictions(tensor):
-                source, number = source_of(problem, tensor), self._together(reasons)
+            for number, relations in self._restrictions(tensor):
+                source = source_of(problem, tensor)
                 for target in targets_of(problem, tensor):
                     for place in (source, target):
                         self._place(place, tensor)
@@ -322,16 +322,20 @@ class Facts:
                 fact = self._number(delivery_reason(problem, tensor))
                 self.constraints.append(Only(fact, ("delivered", tensor), allowed))
 
-    def _restrictions(self, tensor: str) -> Iterator[tuple[list[Reason], tuple[Relation, Relation]]]:
-        """Yield the facts that restrict the ways of a tensor, and where these lead then; loose, and not."""
-        problem, universe = self.problem, self._ways_of(tensor)
+    def _restrictions(self, tensor: str) -> Iterator[tuple[int, tuple[Relation, Relation]]]:
+        """Yield what restricts the ways of a tensor, by its number, and where these lead then; loose, and not."""
+        problem = self.problem
         if problem.communication == "frozen":
-            yield [communication_reason(problem)], self._equal(universe)
+            yield self._wish, self._equal(self._ways_of(tensor))
         elif problem.communication == "none":
-            yield [communication_reason(problem)], self._reach(tensor, None)
+            yield self._wish, self._reach(tensor, None)
         else:
             for together in confining(problem, tensor, explaining=True):
-                yield list(map(policy_reason, together)), self._reach(tensor, together)
+                yield self._together(list(map(policy_reason, together))), self._reach(tensor, together)
+
+    @cached_property
+    def _wish(self) -> int:
+        return self._number(communication_reason(self.problem))
 
     def _equal(self, universe: Universe) -> tuple[Relation, Relation]:
         if (key := id(universe)) not in self._relations:

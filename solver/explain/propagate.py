@@ -111,6 +111,11 @@ class Propagator:
             self._offered[key] = [row for row, blocked in pairs if not blocked & blocking]
         return self._offered[key]
 
+    def replicated(self, active: Collection[Reason]) -> bool:
+        """Tell whether some facts let everything be replicated: that op for op, and way for way, holds together."""
+        holding = self.facts.holding(active)
+        return all(one.allowed & 1 for one in self.constraints if isinstance(one, Only) and holding[one.reason])
+
     def follow(
         self, active: Collection[Reason] | None = None, begin: Iterable[Reason] = (), *, loose: bool = False
     ) -> Trail | Settled:

@@ -61,6 +61,10 @@ class View:
     def _order(self) -> dict[str, int]:
         return {name: i for i, name in enumerate((*self.problem.graph.tensors, *self.problem.use_named))}
 
+    def replicated(self, active: Sequence[Reason]) -> bool:
+        """Tell whether some facts hold together with everything replicated."""
+        return self._propagator.replicated(active)
+
     def holds(self, active: Sequence[Reason], settled: Settled) -> bool | None:
         """Tell whether facts hold together that propagation does not refute; None where that was not found out."""
         again = self._propagator.follow(active) if self._loose else settled
