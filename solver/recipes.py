@@ -212,7 +212,8 @@ def _columns_then_rows(at: _Kitchen, scattered: dict[str, Placement], refusal: s
         raise at.refuse(f"no two matrix products in it follow each other with weights that {at.axis}={at.size} divides")
     for tensor in at.parameters():
         pins[tensor.name] = at.whole() | {at.axis: pairs.weights.get(tensor.name, WHOLE)}
-        pins |= at.read(tensor.name, pins[tensor.name])
+        if len(tensor.shape) > 1:  # a whole bias of a product by rows is read as one term of the sum
+            pins |= at.read(tensor.name, pins[tensor.name])
     if refusal and not scattered.keys() & pairs.sums.keys():
         raise at.refuse(refusal)
     return pins | {name: {at.axis: scattered.get(name, WHOLE)} for name in pairs.sums}

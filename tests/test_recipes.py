@@ -142,3 +142,16 @@ def test_no_recipe_is_cheaper_than_the_optimum(name: str, make: Callable[[], Gra
     assert best.bound_ps <= best.evaluation.total <= found.evaluation.total
     assert found.check().ok
     assert found.simulate().ok
+
+
+def test_a_bias_inside_a_product_by_rows_is_a_term_of_the_sum() -> None:
+    g = Graph("biased")
+    x = g.op("addmm", g.parameter("b1", (32,)), g.input("x", (8, 16)), g.parameter("w1", (16, 32)), name="up")
+    x = g.op("addmm", g.parameter("b2", (16,)), g.op("relu", x), g.parameter("w2", (32, 16)), name="down")
+    g.output(x)
+    found = plan(g, Mesh({"tp": 4}), pins=recipe("megatron", g, Mesh({"tp": 4})))
+    assert found.status == "optimal"
+    assert str(found.made("down")["tp"]) == "P(sum)"
+    assert found.layout("b1") == {"tp": Shard(0)}
+    assert found.layout("b2") == {"tp": R}
+    assert found.simulate().ok

@@ -32,15 +32,13 @@ def comparison_text(found: Sequence[Compared]) -> str:
     if best is None:
         return "there is no plan to compare with"
     facts = [figures(one, best) for one in found]
+    shown = _table("planner", "time", "ratio", "above bound", "compute", "sent", "memory", "reshards", "found in")
     kinds = sorted({kind for one in facts for kind, sent in one.get("bytes_by_collective", {}).items() if sent})
-    columns = ("planner", "time", "ratio", "above bound", "compute", *kinds, "memory", "reshards", "found in")
-    shown = Table(*columns, box=box.SIMPLE_HEAD)
-    for column in shown.columns[1:]:
-        column.justify = "right"
+    sent = _table("sent by", *kinds)
     lines = []
     for one, fact in zip(found, facts, strict=True):
         if one.plan is None:
-            shown.add_row(one.name, "stuck", *[""] * (len(columns) - 2))
+            shown.add_row(one.name, "stuck", *[""] * 7)
             lines.append(f"  {one.name} is stuck: {one.stuck}")
             continue
         shown.add_row(
@@ -49,16 +47,24 @@ def comparison_text(found: Sequence[Compared]) -> str:
             f"{fact['ratio']:.2f}",
             f"{fact['above_bound']:.2%}",
             duration(fact["compute_ps"]),
-            *(size(fact["bytes_by_collective"].get(kind, 0)) for kind in kinds),
+            size(fact["bytes"]),
             size(fact["memory"]),
             str(fact["reshards"]),
             f"{one.seconds:.2f} s",
         )
+        sent.add_row(one.name, *(size(fact["bytes_by_collective"].get(kind, 0)) for kind in kinds))
         if one.plan is not best and (wrong := went_wrong(one.plan, best)):
             lines.append(f"  {one.name} takes longer by")
             lines += [f"    {line}" for line in wrong]
     bound = f"every plan takes at least {duration(_bound(best))} (proof: {best.proof})"
-    return "\n".join([rendered(shown), f"  {bound}", *lines])
+    return "\n".join([rendered(shown), f"  {bound}", *([rendered(sent)] if kinds else []), *lines])
+
+
+def _table(*columns: str) -> Table:
+    made = Table(*columns, box=box.SIMPLE_HEAD)
+    for column in made.columns[1:]:
+        column.justify = "right"
+    return made
 
 
 def figures(one: Compared, best: Plan) -> dict[str, Any]:
