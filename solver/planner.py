@@ -32,6 +32,7 @@ from solver.search.cases import Searched, broken, in_cases
 from solver.search.coarse import coarser
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
+from solver.search.ready import make_ready
 from solver.search.smt import ContradictionError, Decision, decide, is_model
 from solver.search.thrift import thriftier
 
@@ -88,7 +89,7 @@ def plan(
         Kind of collective -> the fraction of its time that runs beside compute and does not count:
         ``{"all_gather": 0.5}``.
     timeout : float, optional
-        Seconds.
+        Seconds, not counting the first plan after an installation compiling the search for some ten to twenty.
     gap : float, optional
         The fraction of the cost by which the proved bound may stay below it.
     progress : callable, optional
@@ -108,8 +109,11 @@ def plan(
     KeyboardInterrupt
         After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
-    clock = _Clock(_number("timeout", timeout), progress)
-    gap = _number("gap", gap)
+    seconds, gap = _number("timeout", timeout), _number("gap", gap)
+    if progress is not None:
+        progress("compiling", None)
+    make_ready()
+    clock = _Clock(seconds, progress)
     clock.stage("constraints")
     asked = problem(
         graph,
