@@ -79,14 +79,15 @@ def find_repairs(
 
 
 def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
-    """Plan with a change; None where there is no plan after all."""
+    """Plan with a change; None where there is no plan after all, or none was found and a budget may forbid them all."""
+    budgets = change.asked.budget is not None or change.asked.memory is not None
     if seconds <= 0:
-        return Repair(change.text, change.change)
+        return None if budgets else Repair(change.text, change.change)
     found = solve(change.asked, seconds)
     if found.status == "infeasible":
         return None
     if found.cost is None:
-        return Repair(change.text, change.change)
+        return None if budgets else Repair(change.text, change.change)
     return Repair(change.text, change.change, found.cost, found.memory.peak, found.status == "optimal")
 
 

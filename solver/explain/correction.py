@@ -17,6 +17,8 @@ from solver.problem import Problem
 class Feasible:
     """Tells whether a problem has a plan that meets some of its wishes: by propagation and an example, or by Z3.
 
+    Budgets are left out: only a plan tells what it sends and holds.
+
     Parameters
     ----------
     problem : Problem
@@ -47,10 +49,7 @@ class Feasible:
         seconds : float, optional
             For Z3.
         """
-        found = self._holds(self.wishes if wishes is None else wishes, seconds)
-        return None if found and self._problem.budget is not None else found  # what is sent is weighed by a plan only
-
-    def _holds(self, wishes: Collection[Reason], seconds: float) -> bool | None:
+        wishes = self.wishes if wishes is None else wishes
         if self._view is not None:
             kept = set(wishes)
             active = [reason for reason in self._view.reasons if not reason.chosen or reason in kept]
