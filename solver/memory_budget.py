@@ -9,11 +9,13 @@ from typing import Protocol
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
+from solver.deadline import ending_when
 from solver.explain.blame import blamed, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import Plan
 from solver.problem import Problem
 from solver.search.memory import BudgetSearch
+from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
 from solver.words import size
 
@@ -26,6 +28,9 @@ class Clock(Protocol):
 
     def stage(self, name: str) -> None:
         """End the stage that runs and begin another."""
+
+    def over(self) -> bool:
+        """Whether the stage that runs should give up."""
 
     def stages(self) -> Mapping[str, float]:
         """Return the seconds of each stage."""
@@ -53,7 +58,8 @@ def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
         Infeasible where it is proved that every plan fills more; unknown where there was no time to find out.
     """
     clock.stage("memory")
-    search.run()
+    with ending_when(clock.over):
+        search.run()
     asked, best = search.problem, search.best
     if best is not None:
         clock.stage("decision")
@@ -70,9 +76,12 @@ def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
             "certificate",
             stages=clock.stages(),
         )
+    refuted = search.proof if search.proof is not None and search.proof.bound >= INF else None
     if search.least is not None and search.least.bound > search.budget:
+        refuted = search.least
+    if refuted is not None:
         told = lacking(search)
-        return Plan(asked, "infeasible", certificate=search.least.certificate, explanation=told, stages=clock.stages())
+        return Plan(asked, "infeasible", certificate=refuted.write(), explanation=told, stages=clock.stages())
     return Plan(asked, "unknown", stages=clock.stages())
 
 
@@ -117,8 +126,6 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
 def lacking(search: BudgetSearch) -> Explanation:
     """Return why no plan fits into a budget, and the least one that does."""
     smallest, least = search.smallest, search.least
-    assert smallest is not None
-    assert least is not None
     asked = search.problem
     memory = Evaluation(asked, smallest.choice).memory
     budget = f"you allow {size(search.budget)} of memory per device"
@@ -127,13 +134,14 @@ def lacking(search: BudgetSearch) -> Explanation:
     core += [Fact("pin", pin.subject, f"you pinned {source}", source, pin.place) for source, pin in pins.items()]
     parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
     at = f" while {memory.at!r} runs" if memory.at else ""
+    lowest = max(search.budget + 1, least.bound if least else 0)
     steps = (
-        StoryStep(f"every plan fills at least {size(least.bound)} of each device", "memory"),
+        StoryStep(f"every plan fills at least {size(lowest)} of each device", "memory"),
         StoryStep(f"the smallest plan found fills {size(memory.peak)}{at}: {parts}", memory.at or "memory"),
     )
     repair = Repair(
         f"least memory that works: {size(memory.peak)}",
-        {"memory": memory.peak, "bound": least.bound},
+        {"memory": memory.peak, "bound": lowest},
         smallest.cost / 10**12,
         memory.peak,
     )

@@ -183,11 +183,11 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if best.found.assignment is None:
         return _unproved(asked, first, clock)
     if beyond(asked, best.built.choice(best.found.assignment)):
-        return _within(BudgetSearch(asked, cases, clock.left), checker, clock, explain)
+        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
     clock.stage("decision")
     decision = _decided(best, checker, gap, first, clock)
     if beyond(asked, decision.choice):
-        return _within(BudgetSearch(asked, cases, clock.left), checker, clock, explain)
+        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)

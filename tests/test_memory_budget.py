@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
+import sys
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +18,21 @@ from benchmarks.models import gpt_training
 from solver import Mesh, plan
 from solver.certificate import CertificateError, certified_bound
 from solver.choice import Evaluation
+from solver.cli import main
 from solver.cost.reshard import INF
+from solver.frontier import Frontier, frontier
 from solver.graph import Graph
 from solver.plan import Plan
-from solver.problem import problem
+from solver.problem import ProblemError, problem
 from solver.reference_memory import peaks, plans_with_copies
 from solver.reference_task import Task
+from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
 from solver.search.branch import solve
 from solver.search.memory_network import storing
 from solver.search.memory_peak import Peaks
 from tests.graphs import HARDWARE, Case, random_graphs
 from tests.plans import FAST
+from tests.steps import mlp_step
 
 FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 MOST_PLANS = 4000
@@ -45,12 +52,11 @@ def test_a_budget_gives_what_the_enumeration_gives(case: Case) -> None:
     assume(0 < len(every) <= MOST_PLANS)
     time, least = peaks(every)[-1]
     found = plan(case.graph, case.mesh, memory=max(1, least), **wishes(case))
-    assert found.status in ("optimal", "feasible")
-    assert (found.cost_ps, found.check().findings) == (time, ())
+    assert (found.status, found.cost_ps, found.bound_ps, found.check().findings) == ("optimal", time, time, ())
     assert found.memory.peak <= max(1, least)
     assume(least > 1)
     below = plan(case.graph, case.mesh, memory=least - 1, **wishes(case))
-    assert below.choice is None
+    assert (below.status, below.check().findings) == ("infeasible", ())
 
 
 @cache
@@ -167,3 +173,68 @@ def test_the_peak_by_numbers_is_that_of_the_choice_and_what_is_counted_is_no_mor
     assert found.assignment is not None
     memory = Peaks(counted.built).of(found.assignment)
     assert memory == Evaluation(asked, counted.built.choice(found.assignment)).memory
+
+
+# ------------------------------------------------------------------------------------------------------- the frontier
+
+
+@cache
+def drawn() -> Frontier:
+    quickest = plan(mlp_step(), Mesh({"tp": 4}, hardware=HARDWARE["bandwidth"]))
+    return frontier(quickest, points=2, timeout=5)
+
+
+def test_a_frontier_falls_in_memory_and_rises_in_time() -> None:
+    known = [point.plan for point in drawn().points if point.plan.choice is not None]
+    assert len(known) > 1
+    for quicker, smaller in pairwise(known):
+        assert quicker.memory.peak > smaller.memory.peak
+        assert (quicker.cost_ps or 0) <= (smaller.cost_ps or 0)
+    assert all(found.check().ok for found in known)
+    assert all(found.memory.peak >= (drawn().least or 0) for found in known)
+
+
+def test_a_frontier_is_told_as_a_table_as_values_and_as_csv() -> None:
+    lines = frontier_csv(drawn()).splitlines()
+    assert lines[0] == "budget,status,peak,time_ps,bound_ps,gap"
+    assert len(lines) == 1 + len(drawn().points)
+    told = frontier_json(drawn())
+    assert json.loads(json.dumps(told)) == told
+    assert "every plan fills at least" in frontier_text(drawn())
+
+
+def test_a_frontier_is_drawn_where_matplotlib_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ProblemError, match=r"a plot needs matplotlib: pip install 'shardproof\[report\]'"):
+        plot(drawn(), tmp_path / "frontier.png")
+    monkeypatch.undo()
+    pytest.importorskip("matplotlib")
+    plot(drawn(), tmp_path / "frontier.png")
+    assert (tmp_path / "frontier.png").stat().st_size > 1000
+
+
+def test_a_frontier_needs_a_plan_and_two_ends() -> None:
+    first = drawn().points[0].plan
+    with pytest.raises(ProblemError, match="points=1: a frontier has two ends"):
+        frontier(first, points=1)
+    with pytest.raises(ProblemError, match="begins with a plan without a memory budget"):
+        frontier(drawn().points[-1].plan)
+
+
+def test_the_command_knows_budgets_and_frontiers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    g = Graph("mlp")
+    h = g.op("relu", g.op("matmul", g.input("x", (64, 64)), g.parameter("w", (64, 256)), name="up"), name="act")
+    g.output(g.op("matmul", h, g.parameter("v", (256, 64)), name="down"))
+    model = tmp_path / "mlp.json"
+    model.write_text(json.dumps(g.to_json()))
+    asked = [str(model), "--mesh", "tp=4"]
+    assert main(["plan", *asked, "--memory", "1MiB", "--verify"]) == 0
+    assert "(of 1.049 MB) per device" in capsys.readouterr().out
+    assert main(["plan", *asked, "--memory", "1kB"]) == 3
+    assert "least memory that works" in capsys.readouterr().out
+    assert main(["plan", *asked, "--memory", "a lot"]) == 2
+    assert "give whole bytes, 1 or more, or a number with a unit" in capsys.readouterr().err
+    table = tmp_path / "frontier.csv"
+    assert main(["frontier", *asked, "--points", "2", "--csv", str(table)]) == 0
+    assert table.read_text().startswith("budget,status")
+    assert main(["frontier", *asked, "--memory", "1GB"]) == 2

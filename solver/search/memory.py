@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,27 +13,34 @@ import numpy as np
 
 from solver.choice import Choice
 from solver.cost.moments import START
+from solver.deadline import OutOfTimeError
 from solver.problem import Problem
+from solver.search.branch import Progress, Report
 from solver.search.build import Built
 from solver.search.cases import Cases, broken
 from solver.search.certify import certificate
+from solver.search.memory_branch import Branching
 from solver.search.memory_dual import Priced, Raised
 from solver.search.memory_mix import mixed
 from solver.search.memory_network import Storing, storing
 from solver.search.memory_peak import Peaks
 from solver.search.multipliers import Multipliers, Plane
-from solver.search.network import IntArray
+from solver.search.network import INF, IntArray
 
 ROUNDS = 60
 """The most multipliers that are tried."""
 IDLE = 8
 """No more of them when so many in a row gained nothing."""
+MOMENT = 0.01
+"""Seconds that are too few to begin anything."""
 NEAR = 0.0003
 """Bounds and assignments are looked for until this fraction is missing."""
 MOST_MOMENTS = 12
 """With more moments the bound is not tightened any further."""
 DEAR = 30
 """How many times dearer than time the bytes are where the least peak is looked for."""
+SMALL = 40
+"""With at most so many steps a problem is split until it is settled."""
 WEIGHT_BITS = 10
 """Weights sum to this power of two."""
 
@@ -68,27 +77,25 @@ class Proof:
     Parameters
     ----------
     bound : int
-        Picoseconds that every plan within the budget takes; of a proof that there is none, bytes that every plan fills
-        at its peak.
-    storing : Storing
-        The network in which it was proved.
-    raised : Raised
-        With its messages.
-    kind : str
-        ``multipliers`` or ``weights``.
+        Picoseconds that every plan within the budget takes, INF where there is none; of the least memory, bytes that
+        every plan fills at its peak.
+    write : callable
+        Writes the certificate (docs/memory.md).
     """
 
     bound: int
-    storing: Storing
-    raised: Raised
-    kind: str
+    write: Callable[[], dict[str, Any]]
 
-    @property
-    def certificate(self) -> dict[str, Any]:
-        """As docs/memory.md says."""
-        written = certificate(self.storing.built, self.raised.leaf, self.raised.bits)
-        written["tree"][self.kind] = [int(one) for one in self.raised.multipliers]
-        return {**written, "moments": list(self.storing.moments.names)}
+
+def _leaf_proof(bound: int, storing: Storing, raised: Raised, kind: str) -> Proof:
+    """Return the proof that is one leaf, with ``multipliers`` or ``weights``."""
+
+    def write() -> dict[str, Any]:
+        written = certificate(storing.built, raised.leaf, raised.bits)
+        written["tree"][kind] = [int(one) for one in raised.multipliers]
+        return {**written, "moments": list(storing.moments.names)}
+
+    return Proof(bound, write)
 
 
 class BudgetSearch:
@@ -102,17 +109,31 @@ class BudgetSearch:
         What was found without the budget.
     left : callable
         The seconds that are left.
+    gap : float, optional
+        The fraction of the cost by which the bound may stay below it.
+    report : callable, optional
+        Called with a `Progress` now and then; the search stops when it returns True.
     """
 
-    def __init__(self, problem: Problem, cases: Cases, left: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        cases: Cases,
+        left: Callable[[], float],
+        gap: float = 0.0,
+        report: Report | None = None,
+    ) -> None:
         assert problem.memory is not None
         self.problem, self.budget, self.left = problem, problem.memory, left
+        self._near, self._report, self._stopped, self._begin = max(NEAR, gap), report, False, time.monotonic()
         self.best: Fit | None = None
         """The cheapest plan within the budget."""
         self.proof: Proof | None = None
         self.least: Proof | None = None
         """What every plan fills at its peak."""
         self.moments: list[str] = []
+        self.multipliers = np.zeros(0, np.int64)
+        """Those of the best bound, in units of ``2**-SCALE_BITS`` ps a byte."""
         self.planes: list[Plane] = []
         self.seen: list[Fit] = []
         self._cases = cases
@@ -123,16 +144,42 @@ class BudgetSearch:
         memory = Peaks(built).of(found.assignment)
         self.smallest = Fit(built, found.assignment, found.cost, memory.peak)
         """The plan with the least peak."""
-        self._add_moment(self._moment(memory.at))
+        self._first = self._moment(memory.at)
 
     # ---------------------------------------------------------------------------------------------------- the budget
 
     def run(self) -> None:
-        """Raise the bound and look for plans, until both meet or there is no time."""
-        self._raise_bound()
-        if self.best is None:
-            self.find_least()
-        self._mix()
+        """Raise the bound and look for plans, until both meet or there is no time; Ctrl-C ends it early."""
+        with contextlib.suppress(KeyboardInterrupt, OutOfTimeError):
+            self._add_moment(self._first)
+            self._raise_bound()
+            if self.best is None:
+                self.find_least()
+            self._mix()
+            self._branch()
+
+    def _branch(self) -> None:
+        """Where the problem is small, split it with every step as a moment until bound and plan meet."""
+        graph = self.problem.graph
+        uses = [use for node in graph.nodes for use in graph.operand_uses(node)]
+        moments = [START, *graph.nodes, *(f"before {use.name}" for use in uses)]
+        if self.over or len(moments) > SMALL or (self.least is not None and self.least.bound > self.budget):
+            return
+        paid = dict(zip(self.moments, self.multipliers.tolist(), strict=True))
+        self.moments = moments
+        self.storing = storing(self.problem, moments)
+        self.priced, self.peaks = Priced(self.storing), Peaks(self.storing.built)
+        self.planes, self.seen = [], []
+
+        def see(assignment: tuple[int, ...]) -> int:
+            self._see(assignment)
+            return INF if self.best is None else self.best.cost
+
+        branching = Branching(self.priced, self.budget, see, self._late)
+        start = np.array([paid.get(moment, 0) for moment in moments], np.int64)
+        bound = branching.run(start, INF if self.best is None else self.best.cost)
+        if bound > self.bound and branching.root.split is not None:
+            self.proof = Proof(bound if self.best is None else min(bound, self.best.cost), branching.certificate)
 
     def _raise_bound(self) -> None:
         """Try multipliers where the planes promise most, and between there and the best so far; add moments."""
@@ -155,30 +202,31 @@ class BudgetSearch:
             idle = 0 if bound > best[0] + NEAR * best[0] else idle + 1
             if bound > best[0]:
                 best = bound, k
+                self.multipliers = k
             if wanted is not None and len(self.moments) < MOST_MOMENTS:
                 self._add_moment(wanted)
-                best, idle = (best[0], np.append(best[1], 0)), 0
+                best, idle = (best[0], self.multipliers), 0
             if idle == IDLE:
                 return
 
-    def _try(self, k: IntArray, *, time: bool = True) -> tuple[int, str | None]:
+    def _try(self, k: IntArray, *, timed: bool = True) -> tuple[int, str | None]:
         """Raise a bound with multipliers; return it, and the moment where a plan breaks the budget, if a new one."""
-        raised = self.priced.raised(k, time=time, over=self._late)
+        raised = self.priced.raised(k, time=timed, over=self._late)
         paid = sum(int(one) for one in raised.multipliers)
-        if time:
+        if timed:
             bound = -(-(raised.leaf.units - paid * self.budget) >> raised.bits)
             if bound > self.bound:
-                self.proof = Proof(bound, self.storing, raised, "multipliers")
+                self.proof = _leaf_proof(bound, self.storing, raised, "multipliers")
         else:
             bound = -(-raised.leaf.units // max(1, paid))
             if self.least is None or bound > self.least.bound:
-                self.least = Proof(bound, self.storing, raised, "weights")
+                self.least = _leaf_proof(bound, self.storing, raised, "weights")
         wanted = None
         for assignment in raised.assignments:
-            wanted = self._see(assignment, time=time) or wanted
+            wanted = self._see(assignment, timed=timed) or wanted
         return bound, wanted
 
-    def _see(self, assignment: tuple[int, ...], *, time: bool = True) -> str | None:
+    def _see(self, assignment: tuple[int, ...], *, timed: bool = True) -> str | None:
         """Keep what is better than what was seen; return the moment of its peak, if that is too high and a new one."""
         built = self.storing.built
         cost, memory = built.network.cost(assignment), self.peaks.of(assignment)
@@ -188,10 +236,11 @@ class BudgetSearch:
         if (better or smaller) and broken(self.problem, fit.choice) is None:
             self.best = fit if better else self.best
             self.smallest = fit if smaller else self.smallest
+        self._tell()
         self.seen.append(fit)
         self.planes.append(Plane(cost, tuple(int(one) for one in self.storing.bytes(assignment))))
         moment = self._moment(memory.at)
-        return moment if time and memory.peak > self.budget and moment not in self.moments else None
+        return moment if timed and memory.peak > self.budget and moment not in self.moments else None
 
     @property
     def bound(self) -> int:
@@ -201,13 +250,13 @@ class BudgetSearch:
     @property
     def certificate(self) -> dict[str, Any]:
         """The proof of the bound."""
-        return self._cases.certificate() if self.proof is None else self.proof.certificate
+        return self._cases.certificate() if self.proof is None else self.proof.write()
 
     @property
     def over(self) -> bool:
         """Whether there is nothing left to do, or no time."""
-        met = self.best is not None and self.best.cost - self.bound <= NEAR * self.best.cost
-        return met or self.left() <= 0.01
+        met = self.best is not None and self.best.cost - self.bound <= self._near * self.best.cost
+        return met or self._late()
 
     def _moment(self, step: str | None) -> str:
         """Return the moment that stands for a step of a program."""
@@ -225,6 +274,7 @@ class BudgetSearch:
     def _add_moment(self, moment: str) -> None:
         """Take one more moment into account; there every assignment that was seen stores no more than at its peak."""
         self.moments.append(moment)
+        self.multipliers = np.append(self.multipliers, 0)
         self.storing = storing(self.problem, self.moments)
         self.priced = Priced(self.storing)
         self.peaks = Peaks(self.storing.built)
@@ -239,12 +289,12 @@ class BudgetSearch:
         """Look for the plan with the least peak, and for weights that prove how small a peak can be."""
         for _ in range(ROUNDS):
             least = self.least.bound if self.least else 0
-            if self.left() <= 0.01 or self.smallest.peak - least <= NEAR * least:
+            if self._late() or self.smallest.peak - least <= NEAR * least:
                 return
             promised, weights = self._multipliers.highest(self.planes, 0, Fraction(1), convex=True, timed=False)
             if promised - least <= NEAR * least:
                 return
-            self._try(np.array([int(one * 2**WEIGHT_BITS) for one in weights], np.int64), time=False)
+            self._try(np.array([int(one * 2**WEIGHT_BITS) for one in weights], np.int64), timed=False)
             price = Fraction(DEAR * self.cheapest, self.smallest.peak)
             wanted = self._try(self.priced.whole([one * price for one in weights]))[1]
             if wanted is not None and len(self.moments) < MOST_MOMENTS:
@@ -263,4 +313,11 @@ class BudgetSearch:
                 self._see(tried)
 
     def _late(self) -> bool:
-        return self.left() <= 0
+        return self._stopped or self.left() <= MOMENT
+
+    def _tell(self) -> None:
+        """Report how far the search is, and notice when to stop."""
+        if self._report is not None:
+            cost = None if self.best is None else self.best.cost
+            state = Progress(len(self.planes), 0, self.bound, cost, time.monotonic() - self._begin)
+            self._stopped |= bool(self._report(state))

@@ -13,7 +13,7 @@ from solver.search.coarse import coarser
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.memory_network import Storing
-from solver.search.network import IntArray, arc_consistency
+from solver.search.network import Domains, IntArray, arc_consistency
 from solver.search.tree import Leaf
 
 WINDOW, ENOUGH = 8, 0.02
@@ -62,7 +62,7 @@ class Priced:
         room = 2**61 // self._most
         return np.array([min(room, int(one * 2**SCALE_BITS)) for one in multipliers], np.int64)
 
-    def raised(self, k: IntArray, *, time: bool, over: Callable[[], bool]) -> Raised:
+    def raised(self, k: IntArray, *, time: bool, over: Callable[[], bool], domains: Domains | None = None) -> Raised:
         """Raise the bound with multipliers, in units of ``2**-SCALE_BITS`` ps a byte, or with weights.
 
         Parameters
@@ -72,6 +72,8 @@ class Priced:
             Whether time has a price; else `k` are weights.
         over : callable
             Whether there is no more time.
+        domains : tuple of bool arrays, optional
+            Consistent ones within which the bound shall hold; all values by default.
 
         Returns
         -------
@@ -83,20 +85,23 @@ class Priced:
         if coarse.shift:
             k = k >> coarse.shift << coarse.shift
             coarse = coarser(self.storing.priced(k, time=time))
-        flat = flatten(coarse.network, self.domains)
-        dual = Dual(flat, flat.cost, self._before.get((time, coarse.shift, flat.shift)))
+        within = self.domains if domains is None else domains
+        flat = flatten(coarse.network, within)
+        before = self._before.get((time, coarse.shift, flat.shift)) if domains is None else None
+        dual = Dual(flat, flat.cost, before)
         dual.state.ahead[:] = dual.state.behind[:] = dual.state.unsettled[:] = True
-        self._before[time, coarse.shift, flat.shift] = dual
+        if domains is None:
+            self._before[time, coarse.shift, flat.shift] = dual
         incumbent = Incumbent(dual)
-        self._sweep(dual, incumbent, over)
+        self._sweep(dual, incumbent, within, over)
         messages = dual.messages()
         units = dual.units
         if flat.shift != SCALE_BITS:
-            units = min(units, certified_bound(coarse.network, messages, self.domains))
+            units = min(units, certified_bound(coarse.network, messages, within))
         found = [] if incumbent.assignment is None else [self.storing.plainer(coarse.network, incumbent.assignment)]
         return Raised(k >> coarse.shift, SCALE_BITS - coarse.shift, Leaf(messages, units), found)
 
-    def _sweep(self, dual: Dual, incumbent: Incumbent, over: Callable[[], bool]) -> None:
+    def _sweep(self, dual: Dual, incumbent: Incumbent, domains: Domains, over: Callable[[], bool]) -> None:
         """Sweep while that helps, and read assignments off."""
         history: list[int] = []
         changed = True
@@ -114,5 +119,5 @@ class Priced:
             if over():
                 break
             incumbent.read(dual, order)
-        if incumbent.choice is None and (choice := dive(dual, self.domains, over)) is not None:
+        if incumbent.choice is None and (choice := dive(dual, domains, over)) is not None:
             incumbent.offer(choice)
