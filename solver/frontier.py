@@ -75,8 +75,8 @@ def frontier(
     tell = tell or (lambda what: None)
     tell("least memory")
     refused = plan_problem(replace(asked, memory=1), timeout)
-    told = [] if refused.explanation is None else [one.change for one in refused.explanation.repairs]
-    change = told[0] if told else {}
+    repairs = () if refused.explanation is None else refused.explanation.repairs
+    change = next((one.change for one in repairs if "memory" in one.change), {})
     found = [Point(None, quickest)]
     if "memory" in change:
         for budget in _between(quickest.memory.peak, int(change["memory"]), points):
