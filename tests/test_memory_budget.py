@@ -182,7 +182,7 @@ def test_the_peak_by_numbers_is_that_of_the_choice_and_what_is_counted_is_no_mor
 @cache
 def drawn() -> Frontier:
     quickest = plan(mlp_step(), Mesh({"tp": 4}, hardware=HARDWARE["bandwidth"]))
-    return frontier(quickest, points=2, timeout=5)
+    return frontier(quickest, points=2, timeout=20)
 
 
 def test_a_frontier_falls_in_memory_and_rises_in_time() -> None:
