@@ -129,3 +129,80 @@ def llama(
 def llama_training(layers: int, optimizer: str | None = "adamw", **sizes: Any) -> Graph:
     """Build the training step of a `llama`: forward, backward, update."""
     return training_step(llama(layers, **sizes), "loss", optimizer)
+
+
+def experts(
+    layers: int,
+    *,
+    hidden: int = 1024,
+    count: int = 16,
+    batch: int = 64,
+    sequence: int = 512,
+    vocabulary: int = 32000,
+    dtype: str = "bfloat16",
+) -> Graph:
+    """Build a network of layers of experts: each token goes through two of them; the output is the loss.
+
+    An expert takes twice the tokens that it would get if all got as many.
+    """
+    graph = Graph(f"experts-{layers}x{hidden}")
+    tokens = batch * sequence
+    ids = graph.input("ids", (batch, sequence), dtype="int64")
+    x = graph.op("embedding", ids, graph.parameter("wte", (vocabulary, hidden), dtype), name="embed")
+    x = graph.op("reshape", x, shape=[tokens, hidden], name="tokens")
+    for layer in range(layers):
+        x = _routed(graph, x, f"h{layer}", count, 4 * tokens // count, dtype)
+    logits = graph.op("matmul", x, graph.parameter("head", (hidden, vocabulary), dtype), name="logits")
+    labels = graph.input("labels", (batch, sequence), dtype="int64")
+    flat = graph.op("reshape", labels, shape=[tokens, 1], name="flat")
+    graph.output(graph.op("mean", graph.op("cross_entropy_with_softmax", logits, flat, name="entropy")[1], name="loss"))
+    return graph
+
+
+def _routed(graph: Graph, x: Tensor, name: str, count: int, capacity: int, dtype: str) -> Tensor:
+    hidden = x.shape[1]
+    normed = _norm(graph, x, f"{name}.ln", hidden, dtype)
+    gate = graph.op("matmul", normed, graph.parameter(f"{name}.gate", (hidden, count), dtype), name=f"{name}.scores")
+    gate = graph.op("softmax", gate, axis=-1, name=f"{name}.softmax")
+    sent, weights, places, *_ = graph.op(
+        "moe_gate_dispatch", normed, gate, None, k=2, capacity=capacity, name=f"{name}.dispatch"
+    )
+    up, down = (
+        graph.parameter(f"{name}.{part}", shape, dtype)
+        for part, shape in (("up", (count, hidden, 4 * hidden)), ("down", (count, 4 * hidden, hidden)))
+    )
+    wide = graph.op("gelu", graph.op("bmm", sent, up, name=f"{name}.wide"), name=f"{name}.gelu")
+    made = graph.op("bmm", wide, down, name=f"{name}.narrow")
+    made = graph.op("reshape", made, shape=[count * capacity, hidden], name=f"{name}.rows")
+    places = graph.op("transpose", places, perm=[1, 0], name=f"{name}.places")
+    return graph.op(
+        "add", x, graph.op("moe_combine", made, weights, places, name=f"{name}.combine"), name=f"{name}.res"
+    )
+
+
+def convolutions(blocks: int, *, batch: int = 256, width: int = 64, size: int = 56, classes: int = 1000) -> Graph:
+    """Build a residual network of convolutions in four stages of equal blocks; the output is its loss."""
+    graph = Graph(f"convolutions-{blocks}x{width}")
+    x = _convolved(graph, graph.input("image", (batch, 3, size, size)), "stem", width)
+    for stage in range(4):
+        if stage:
+            x = _convolved(graph, x, f"s{stage}.down", 2 * x.shape[1], stride=2)
+        for block in range(blocks):
+            inner = _convolved(graph, x, f"s{stage}.b{block}.c1", x.shape[1])
+            inner = _convolved(graph, inner, f"s{stage}.b{block}.c2", x.shape[1])
+            x = graph.op("add", x, inner, name=f"s{stage}.b{block}.res")
+    x = graph.op("mean", x, axis=[2, 3], name="pool")
+    logits = graph.op("matmul", x, graph.parameter("head", (x.shape[1], classes)), name="logits")
+    labels = graph.input("label", (batch, 1), dtype="int64")
+    graph.output(
+        graph.op("mean", graph.op("cross_entropy_with_softmax", logits, labels, name="entropy")[1], name="loss")
+    )
+    return graph
+
+
+def _convolved(graph: Graph, x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
+    weight = graph.parameter(f"{name}.weight", (width, x.shape[1], 3, 3))
+    made = graph.op("conv2d", x, weight, padding=1, stride=stride, name=f"{name}.conv")
+    scale, bias = (graph.parameter(f"{name}.{part}", (width,)) for part in ("scale", "bias"))
+    made = graph.op("group_norm", made, scale, bias, groups=8, name=f"{name}.norm")
+    return graph.op("relu", made, name=name)

@@ -1,0 +1,57 @@
+"""The benchmark against greedy planners: no row beats a proof, and the README's table is that of the CSV."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.greedy import COLUMNS, Case, broken, cases, measure, quick_cases, read_rows
+from benchmarks.greedy_figures import IMAGES, table, written_table
+from solver.compare import GREEDY
+
+
+def test_no_row_is_below_a_bound_or_better_than_the_optimum() -> None:
+    rows = read_rows()
+    assert rows
+    assert list(rows[0]) == list(COLUMNS)
+    assert list(broken(rows)) == []
+
+
+def test_every_quick_case_was_measured() -> None:
+    measured = {Case(row["model"], row["mesh"], row["pins"]) for row in read_rows()}
+    assert set(quick_cases()) <= measured <= set(cases())
+
+
+def test_the_table_of_the_readme_is_that_of_the_rows() -> None:
+    assert written_table() == table(read_rows())
+    assert {path.name for path in IMAGES.glob("greedy_*.svg")} == {
+        "greedy_ratio.svg",
+        "greedy_collectives.svg",
+        "greedy_seconds.svg",
+    }
+
+
+def test_a_row_that_beats_a_proof_is_found() -> None:
+    row = {"model": "m", "mesh": "8", "pins": "batch", "planner": "shardproof", "status": "optimal", "note": ""}
+    best = {**row, "time_ps": "10", "bound_ps": "9"}
+    free = {**best, "pins": "none", "time_ps": "8", "bound_ps": "8"}
+    assert list(broken([best, free, {**best, "planner": "paddle", "time_ps": "11"}])) == []
+    (told,) = broken([best, {**best, "planner": "paddle", "time_ps": "9"}])
+    assert told == "m on 8 with pins batch, paddle: 9 ps is better than the plan found with pins batch"
+    (told,) = broken([{**best, "time_ps": "7", "bound_ps": "7"}, free])
+    assert "7 ps is below the bound with pins none" in told
+
+
+@pytest.mark.parametrize("pins", ["none", "batch", "first", "fsdp", "megatron"])
+def test_the_optimum_is_never_worse(pins: str) -> None:
+    rows = [{key: str(value) for key, value in row.items()} for row in measure(Case("gpt-1", "2x4", pins))]
+    rows += [{key: str(value) for key, value in row.items()} for row in measure(Case("gpt-1", "2x4", "none"))]
+    rows = [{column: row.get(column, "") for column in COLUMNS} for row in rows]
+    assert [row["planner"] for row in rows[: len(GREEDY) + 1]] == ["shardproof", *GREEDY]
+    assert rows[0]["status"] == "optimal"
+    assert list(broken(rows)) == []
+
+
+def test_what_does_not_fit_is_a_row() -> None:
+    (row,) = measure(Case("gpt-1", "8x8", "expert_parallel"))
+    assert row["status"] == "does not fit"
+    assert "it has no stacked weights" in row["note"]
