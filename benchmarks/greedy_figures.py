@@ -42,10 +42,11 @@ def best_greedy(rows: Iterable[Row], model: str) -> str:
     rows = list(rows)
     made = [row for row in rows if (row["model"], row["mesh"]) == (model, MESH) and row["time_ps"]]
     made = [row for row in made if row["planner"] in PLANNERS]
-    if not made:
+    free = find(rows, model, "none")
+    if not made or free is None:
         return "–"
     least = min(made, key=lambda row: int(row["time_ps"]))
-    return f"{ratio(least, find(rows, model, 'none'))} ({least['planner']}, {least['pins'].replace('_', ' ')})"
+    return f"{ratio(least, free)} ({least['planner']}, {least['pins'].replace('_', ' ')})"
 
 
 def table(rows: list[Row]) -> str:
