@@ -97,8 +97,8 @@ class Dual:
 
     def restore(self, state: State) -> None:
         """Go back to an earlier state."""
-        for array, kept in zip(self.state, state, strict=True):
-            array[:] = kept
+        for name, kept in state._asdict().items():
+            getattr(self.state, name)[:] = kept
 
     @property
     def units(self) -> int:
