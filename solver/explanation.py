@@ -114,7 +114,7 @@ class Repair:
     change : mapping
         The same for a program: ``{"drop": [source of a pin, ...]}``, ``{"communication": "any"}``,
         ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}``,
-        ``{"pin": [pin as it is written, ...]}``, ``{"traffic": bytes}`` or
+        ``{"pin": [pin as it is written, ...]}``, ``{"traffic": bytes}``, ``{"memory": bytes}`` or
         ``{"pad": {"tensor": name, "dim": dim, "size": size}}``.
     cost : float or None
         Seconds of the plan that was found with the change; None where there was no time to price it.

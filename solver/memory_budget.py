@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
+from solver.constraints.policy_kinds import Traffic
 from solver.deadline import ending_when
-from solver.explain.blame import blamed, without
+from solver.explain.blame import blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import Plan
 from solver.problem import Problem
@@ -94,7 +95,8 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
     told : Explanation
         What `within_budget` says.
     solve : callable
-        Plans without some wishes.
+        Plans without some wishes. Which wishes are to blame is found without a budget of traffic: `within_budget`
+        refutes without it.
     seconds : float
         Half of it finds the wishes; the other half prices what would do.
 
@@ -105,7 +107,7 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
     deadline = time.monotonic() + seconds
 
     def exceeds(fewer: Problem) -> bool | None:
-        found = solve(fewer)
+        found = solve(replace(fewer, policy=tuple(one for one in fewer.policy if not isinstance(one, Traffic))))
         return True if found.status == "infeasible" else None if found.choice is None else False
 
     wishes, proved = blamed(asked, exceeds, seconds / 2)
@@ -128,9 +130,8 @@ def lacking(search: BudgetSearch) -> Explanation:
     smallest, least = search.smallest, search.least
     asked = search.problem
     memory = Evaluation(asked, smallest.choice).memory
-    budget = f"you allow {size(search.budget)} of memory per device"
     pins = {pin.source: pin for pin in asked.pins}
-    core = [Fact("budget", "memory", budget, f"memory={search.budget}")]
+    core = [fact for wish in memory_wish(asked) for fact in wish.facts]
     core += [Fact("pin", pin.subject, f"you pinned {source}", source, pin.place) for source, pin in pins.items()]
     parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
     at = f" while {memory.at!r} runs" if memory.at else ""
@@ -139,9 +140,16 @@ def lacking(search: BudgetSearch) -> Explanation:
         StoryStep(f"every plan fills at least {size(lowest)} of each device", "memory"),
         StoryStep(f"the smallest plan found fills {size(memory.peak)}{at}: {parts}", memory.at or "memory"),
     )
+    change: dict[str, Any] = {"memory": memory.peak, "bound": lowest}
+    beside = ""
+    traffic = asked.budget
+    if traffic is not None:
+        sent = Evaluation(asked, smallest.choice).sent_over(asked.mesh.axis(traffic.axis))
+        if sent > traffic.most:
+            beside, change["drop_policy"] = f", without the policy {traffic}", [str(traffic)]
     repair = Repair(
-        f"least memory that works: {size(memory.peak)}",
-        {"memory": memory.peak, "bound": lowest},
+        f"least memory that works{beside}: {size(memory.peak)}",
+        change,
         smallest.cost / 10**12,
         memory.peak,
     )

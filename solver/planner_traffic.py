@@ -11,7 +11,7 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
 from solver.cost.tariff import LEVIED
-from solver.explain.blame import Wish, blamed, without
+from solver.explain.blame import Wish, blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import UNPROVED, Plan
 from solver.problem import Problem
@@ -136,7 +136,7 @@ class _TooLittle:
 
     def told(self, free: Plan, thrifty: Plan) -> Explanation:
         """Return the explanation, given the best plan without the budget and the one that sends least."""
-        wishes, proved = blamed(self.asked, self._exceeds, self.half)
+        wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
         reason = policy_reason(self.policy)
         core = (*(fact for wish in wishes for fact in wish.facts), Fact(reason.kind, "", reason.text, reason.source))
         text = (
@@ -147,7 +147,8 @@ class _TooLittle:
         if thrifty.choice is not None:
             plan = Evaluation(self.asked, thrifty.choice)
             sent = plan.sent_over(self.axis)
-            found.append(Repair(f"allow {size(sent)}", {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
+            allowed = f"allow {size(sent)} over {self.policy.axis}"
+            found.append(Repair(allowed, {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
         repairs = tuple(sorted(found, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
         return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
 
@@ -163,7 +164,12 @@ class _TooLittle:
         if time.monotonic() > self.deadline:
             return None
         found = within_traffic(without(self.asked, [wish]), self.policy, self.search, 0.0)
-        return None if found.choice is None else _repair(wish.text, wish.change, found)
+        if found.choice is None:
+            return None
+        if "memory" in wish.change:
+            peak = found.memory.peak
+            return _repair(f"allow {size(peak)} of memory per device", {"memory": peak}, found)
+        return _repair(wish.text, wish.change, found)
 
 
 def _repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:

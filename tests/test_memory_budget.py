@@ -19,6 +19,7 @@ from solver import Mesh, plan
 from solver.certificate import CertificateError, certified_bound
 from solver.choice import Evaluation
 from solver.cli import main
+from solver.constraints.policy import traffic
 from solver.cost.reshard import INF
 from solver.frontier import Frontier, frontier
 from solver.graph import Graph
@@ -239,3 +240,37 @@ def test_the_command_knows_budgets_and_frontiers(tmp_path: Path, capsys: pytest.
     assert main(["frontier", *asked, "--points", "2", "--csv", str(table)]) == 0
     assert table.read_text().startswith("budget,status")
     assert main(["frontier", *asked, "--memory", "1GB"]) == 2
+
+
+def small_mlp() -> Graph:
+    g = Graph("m2")
+    x = g.input("x", (12, 60))
+    up = g.op("matmul", x, g.parameter("w1", (60, 212)), name="up")
+    g.output(g.op("matmul", g.op("relu", up, name="act"), g.parameter("w2", (212, 60)), name="down"))
+    return g
+
+
+def test_two_budgets_that_only_together_are_impossible_are_both_told() -> None:
+    mesh, wished = Mesh({"tp": 4}), {"memory": 60_000, "policy": (traffic("tp", 2000),)}
+    assert all(plan(small_mlp(), mesh, **{name: one}).status == "optimal" for name, one in wished.items())
+    refused = plan(small_mlp(), mesh, **wished)
+    assert refused.status == "infeasible"
+    assert refused.explanation is not None
+    told = refused.explanation
+    assert told.minimal
+    assert sorted(fact.kind for fact in told.core) == ["budget", "policy"]
+    (memory,) = (repair for repair in told.repairs if "memory" in repair.change)
+    mended = plan(small_mlp(), mesh, **{**wished, "memory": memory.change["memory"]})
+    assert (mended.status, mended.cost) == ("optimal", memory.cost)
+
+
+def test_a_memory_budget_that_is_impossible_alone_is_told_alone() -> None:
+    wishes = {"memory": 8_000, "pins": {"x": "tp=R"}}
+    refused = plan(small_mlp(), Mesh({"tp": 4}), policy=(traffic("tp", 0),), **wishes)
+    assert refused.status == "infeasible"
+    assert refused.explanation is not None
+    assert [fact.kind for fact in refused.explanation.core] == ["budget"]
+    for repair in refused.explanation.repairs:
+        policy = () if "drop_policy" in repair.change else (traffic("tp", 0),)
+        changed = {**wishes, "memory": repair.change["memory"]}
+        assert plan(small_mlp(), Mesh({"tp": 4}), policy=policy, **changed).choice is not None, repair

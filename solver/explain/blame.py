@@ -14,6 +14,7 @@ from solver.constraints.reason import Reason, policy_reason
 from solver.constraints.reshard import communication_reason
 from solver.explanation import Fact
 from solver.problem import Problem
+from solver.words import size
 
 Exceeds = Callable[[Problem], bool | None]
 """Problem -> whether every plan exceeds the budget; None where that was not found out."""
@@ -37,7 +38,9 @@ class Wish:
     change: dict[str, Any]
 
 
-def blamed(asked: Problem, exceeds: Exceeds, seconds: float) -> tuple[tuple[Wish, ...], bool]:
+def blamed(
+    asked: Problem, exceeds: Exceeds, seconds: float, also: Sequence[Wish] = ()
+) -> tuple[tuple[Wish, ...], bool]:
     """Leave out the wishes without which the budget is exceeded all the same.
 
     Parameters
@@ -47,6 +50,8 @@ def blamed(asked: Problem, exceeds: Exceeds, seconds: float) -> tuple[tuple[Wish
     exceeds : callable
     seconds : float
         After this time what is left is returned.
+    also : sequence of Wish, optional
+        Another budget, as `memory_wish` says it.
 
     Returns
     -------
@@ -54,7 +59,8 @@ def blamed(asked: Problem, exceeds: Exceeds, seconds: float) -> tuple[tuple[Wish
         With these every plan exceeds the budget; and whether each is proved to be needed.
     """
     deadline = time.monotonic() + seconds
-    wishes = list(_wishes(asked))
+    every = (*_wishes(asked), *also)
+    wishes = list(every)
     if not wishes or exceeds(without(asked, wishes)):
         return (), True
     kept: list[Wish] = []
@@ -64,12 +70,25 @@ def blamed(asked: Problem, exceeds: Exceeds, seconds: float) -> tuple[tuple[Wish
         rest = [*kept, *wishes]
         answer = None
         if time.monotonic() < deadline:
-            answer = exceeds(without(asked, [wish for wish in _wishes(asked) if wish not in rest]))
+            answer = exceeds(without(asked, [wish for wish in every if wish not in rest]))
         if answer:
             continue
         proved = proved and answer is False
         kept.append(candidate)
     return tuple(kept), proved
+
+
+def memory_wish(asked: Problem) -> Iterator[Wish]:
+    """Yield the memory budget as a wish, where there is one.
+
+    Parameters
+    ----------
+    asked : Problem
+    """
+    if asked.memory is not None:
+        text = f"you allow {size(asked.memory)} of memory per device"
+        fact = Fact("budget", "memory", text, f"memory={asked.memory}")
+        yield Wish((fact,), "allow any amount of memory", {"memory": None})
 
 
 def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
@@ -78,6 +97,7 @@ def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
     fewer = asked.with_pins(tuple(pin for pin in asked.pins if ("pin", pin.source) not in gone))
     return replace(
         fewer,
+        memory=None if any(kind == "budget" for kind, _ in gone) else asked.memory,
         communication="any" if any(kind == "communication" for kind, _ in gone) else asked.communication,
         policy=tuple(one for one in asked.policy if ("policy", str(one)) not in gone),
         expressions=tuple(one for one in asked.expressions if ("expression", one.text) not in gone),
