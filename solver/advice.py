@@ -83,7 +83,7 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
         return found.explanation
     nothing = Explanation((), (), minimal=True)
     if found.choice is None:
-        return replace(nothing, minimal=False, answer="There was no time to find a plan, or that there is none.")
+        return replace(nothing, minimal=False, answer="Neither a plan nor a proof that there is none was found.")
     deadline = time.monotonic() + seconds
     kinds = (_dear(found), _wishes(found, deadline), _whole(found), _forced(found), _capabilities(found, deadline))
     each = [list(findings) for findings in kinds]

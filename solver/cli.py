@@ -151,7 +151,7 @@ def state_text(name: str, state: Any) -> str:
 def command(context: click.Context) -> int:
     """Place the tensors of a network on a mesh of devices, provably best.
 
-    Exit codes: 0 a plan; 1 the check refuses; 2 bad input; 3 infeasible; 4 out of time with no plan.
+    Exit codes: 0 a plan; 1 the check refuses; 2 bad input; 3 infeasible; 4 no plan, nor a proof that there is none.
     """
     if context.invoked_subcommand is None:
         say(context.get_help(), err=True)

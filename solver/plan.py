@@ -38,7 +38,8 @@ class Plan:
     problem : Problem
         What was asked.
     status : str
-        ``optimal``, ``feasible`` (a plan with a gap), ``infeasible`` (proved), ``unknown`` (out of time).
+        ``optimal``, ``feasible`` (a plan with a gap), ``infeasible`` (proved), ``unknown`` (neither a plan
+        nor a proof that there is none was found: mostly out of time).
     choice : Choice or None
         What was chosen.
     certificate : mapping or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: flo
         told = _impossible(what, found.explanation, plan.problem)
         return _with_capabilities(told, plan, asked, timeout)
     if found.choice is None:
-        return replace(_NOTHING, answer=f"There was no time to find a plan with {what}.")
+        return replace(_NOTHING, answer=f"Neither a plan with {what} nor a proof that there is none was found.")
     told = _priced(what, plan, found)
     return replace(told, answer=f"With {told.answer}{_leaving(asked, plan.problem)}")
 
@@ -92,20 +92,36 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
     others = list(_others(plan.problem, tensor if use is None else use.tensor, layout))
     if not others:
         return replace(_NOTHING, answer=f"{here}: it can lie no other way on this mesh.")
-    found, refused = [], []
+    found, refused, unsettled = [], [], []
     for axis, placement in others:
         other = plan_problem(_with(plan.problem, tensor, {axis: placement}), timeout / len(others))
         if other.choice is not None:
             found.append((other.evaluation.total, f"{placement} on {axis}", other))
         elif other.explanation is not None:
             refused.append(other.explanation)
+        else:
+            unsettled.append(f"{placement} on {axis}")
+    impossible = (
+        f"\n{len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
+    )
+    rest = impossible + _unsettled(unsettled)
+    if not found and unsettled:
+        answer = f"{here}. Whether it could lie otherwise is not settled.{rest}"
+        return replace(_NOTHING, minimal=False, answer=answer)
     if not found:
         return _forced(here, refused, plan.problem)
     _, what, best = min(found, key=lambda one: one[0])
     told = _priced(f"{tensor!r} at {what}", plan, best)
-    rest = f"\n{len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
     comes = _provenance(plan, tensor, layout, timeout)
-    return replace(told, answer=f"{here}. The next best is {what}: with {told.answer}{rest}{comes}")
+    best_of = "The next best that was found" if unsettled else "The next best"
+    return replace(told, answer=f"{here}. {best_of} is {what}: with {told.answer}{rest}{comes}")
+
+
+def _unsettled(others: Sequence[str]) -> str:
+    """Say of which placements it stays open whether there is a plan with them."""
+    if not others:
+        return ""
+    return f"\nNeither a plan nor a proof that there is none was found with {' or with '.join(others)}."
 
 
 def _provenance(plan: Plan, tensor: str, layout: Mapping[str, Placement], timeout: float) -> str:
@@ -212,8 +228,6 @@ def _without_the_question(told: Explanation, chosen: tuple[Fact, ...]) -> tuple[
 
 
 def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanation:
-    if not refused:
-        return replace(_NOTHING, minimal=False, answer=f"{here}. There was no time to plan with it elsewhere.")
     chosen = tuple(dict.fromkeys(fact for told in refused for fact in _asked_before(told.core, asked)))
     support = tuple(dict.fromkeys(fact for told in refused for fact in told.support))
     stories = (_without_the_question(told, _asked_before(told.core, asked)) for told in refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 
 from ops.placement import Replicate, Shard
 from solver import Graph, Mesh, Plan, plan, reference
+from solver.constraints.policy import traffic
 from solver.plan import SECONDS
 from solver.problem import ProblemError
 from solver.reference_task import Task
+from solver.report.text import headline
 from tests.graphs import Case, mlp, random_graphs
 from tests.test_constraints import MANY
 
@@ -165,3 +168,22 @@ def test_a_capability_that_would_allow_it_is_told() -> None:
     better = plan(g, Mesh({"tp": 2}), pins={"y/weight": "tp=S(0)"})
     assert repair.cost == better.cost
     assert told.text.splitlines()[3].startswith("With the capability masked_lookup it is possible: ")
+
+
+def within_little_traffic(**wishes: Any) -> Plan:
+    """Plan the weights of a small MLP where a cut of the first one is neither found nor refuted within the budget."""
+    g = Graph("m2")
+    x = g.input("x", (12, 60))
+    up = g.op("matmul", x, g.parameter("w1", (60, 212)), name="up")
+    g.output(g.op("matmul", g.op("relu", up, name="act"), g.parameter("w2", (212, 60)), name="down"))
+    return plan(g, Mesh({"tp": 4}), policy=(traffic("tp", 2000),), **wishes)
+
+
+def test_what_was_not_settled_is_not_called_impossible_nor_out_of_time() -> None:
+    cut = within_little_traffic(pins={"w1": "tp=S(1)"})
+    assert cut.status == "unknown"
+    assert headline(cut).endswith("unknown: neither a plan nor a proof that there is none was found")
+    told = within_little_traffic().why("w1")
+    assert not told.minimal
+    assert "no plan has it otherwise" not in told.text
+    assert "Neither a plan nor a proof that there is none was found with S(1) on tp." in told.text

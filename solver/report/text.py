@@ -67,7 +67,7 @@ def headline(plan: Plan) -> str:
         "optimal": "optimal",
         "feasible": f"feasible, gap {plan.gap or 0:.2%}",
         "infeasible": "infeasible: no plan exists",
-        "unknown": "unknown: out of time with no plan",
+        "unknown": "unknown: neither a plan nor a proof that there is none was found",
     }[plan.status]
     return f"{asked}: {verdict}"
 
