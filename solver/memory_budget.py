@@ -13,8 +13,9 @@ from solver.constraints.policy_kinds import Traffic
 from solver.deadline import ending_when
 from solver.explain.blame import blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
-from solver.plan import Plan
+from solver.plan import SECONDS, Plan
 from solver.problem import Problem
+from solver.repairs import repair
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
@@ -115,13 +116,13 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
     for wish in wishes:
         found = solve(without(asked, [wish])) if time.monotonic() < deadline else None
         if found is not None and found.choice is not None:
-            repairs.append(Repair(wish.text, wish.change, found.cost, found.memory.peak, found.status == "optimal"))
+            repairs.append(repair(wish.text, wish.change, found))
     budget = [fact for fact in told.core if fact.kind == "budget"]
     return replace(
         told,
         core=(*(fact for wish in wishes for fact in wish.facts), *budget),
         minimal=proved,
-        repairs=tuple(sorted(repairs, key=lambda repair: repair.cost or 0.0)),
+        repairs=tuple(sorted(repairs, key=lambda one: one.cost or 0.0)),
     )
 
 
@@ -147,10 +148,11 @@ def lacking(search: BudgetSearch) -> Explanation:
         sent = Evaluation(asked, smallest.choice).sent_over(asked.mesh.axis(traffic.axis))
         if sent > traffic.most:
             beside, change["drop_policy"] = f", without the policy {traffic}", [str(traffic)]
-    repair = Repair(
+    plainly = replace(asked, counted=(1, 1), levy=())
+    works = Repair(
         f"least memory that works{beside}: {size(memory.peak)}",
         change,
-        smallest.cost / 10**12,
+        Evaluation(plainly, smallest.choice).total / SECONDS,
         memory.peak,
     )
-    return Explanation(tuple(core), (), not pins, (repair,), steps=steps)
+    return Explanation(tuple(core), (), not pins, (works,), steps=steps)

@@ -213,7 +213,7 @@ def _within(search: BudgetSearch, checker: Checker, clock: _Clock, explain: Expl
     seconds = clock.moment(*EXPLAINING)
 
     def solve(changed: Problem) -> Plan:
-        return _plan(changed, 0.0, clock.part(seconds / 4), None)
+        return _plan(_plainly(changed), 0.0, clock.part(seconds / 4), None)
 
     return replace(found, explanation=blame(search.problem, found.explanation, solve, seconds))
 
@@ -273,9 +273,14 @@ def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _
     clock.stage("repairs")
 
     def solve(changed: Problem, seconds: float) -> Plan:
-        return _plan(changed, 0.0, clock.part(seconds), None)
+        return _plan(_plainly(changed), 0.0, clock.part(seconds), None)
 
     return replace(told, repairs=find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve))
+
+
+def _plainly(asked: Problem) -> Problem:
+    """Return what was asked, without the weights that a search for it put on time and bytes."""
+    return replace(asked, counted=(1, 1), levy=())
 
 
 def _core(asked: Problem, core: Core | None, clock: _Clock) -> Core:

@@ -15,6 +15,7 @@ from solver.explain.blame import Wish, blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import UNPROVED, Plan
 from solver.problem import Problem
+from solver.repairs import repair
 from solver.words import size
 
 ROUNDS = 12
@@ -142,14 +143,14 @@ class _TooLittle:
         text = (
             f"every plan{' with these' * bool(wishes)} sends at least {size(thrifty.bound_ps)} over {self.policy.axis}"
         )
-        found = [repair for wish in wishes if (repair := self._dropping(wish)) is not None]
-        found.append(_repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
+        found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
+        found.append(repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
         if thrifty.choice is not None:
             plan = Evaluation(self.asked, thrifty.choice)
             sent = plan.sent_over(self.axis)
             allowed = f"allow {size(sent)} over {self.policy.axis}"
             found.append(Repair(allowed, {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
-        repairs = tuple(sorted(found, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
+        repairs = tuple(sorted(found, key=lambda one: (one.cost is None, one.cost or 0.0)))
         return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
 
     def _exceeds(self, fewer: Problem) -> bool | None:
@@ -168,9 +169,5 @@ class _TooLittle:
             return None
         if "memory" in wish.change:
             peak = found.memory.peak
-            return _repair(f"allow {size(peak)} of memory per device", {"memory": peak}, found)
-        return _repair(wish.text, wish.change, found)
-
-
-def _repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
-    return Repair(text, change, found.cost, found.memory.peak, found.status == "optimal")
+            return repair(f"allow {size(peak)} of memory per device", {"memory": peak}, found)
+        return repair(wish.text, wish.change, found)

@@ -19,7 +19,7 @@ from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.padding import first_dim, needs_a_mask, padded
 from solver.parts import bind_refined, refine
-from solver.plan import Plan
+from solver.plan import SECONDS, Plan
 from solver.problem import CAPABILITIES, Pin, Problem
 
 MOST = 5
@@ -74,8 +74,21 @@ def find_repairs(
     for number, change in enumerate(changes):
         left = seconds - (time.monotonic() - begin)
         priced.append(_priced(change, solve, left / (len(changes) - number)))
-    known = [repair for repair in priced if repair is not None]
-    return tuple(sorted(known, key=lambda repair: (repair.cost is None, repair.cost or 0.0)))
+    known = [one for one in priced if one is not None]
+    return tuple(sorted(known, key=lambda one: (one.cost is None, one.cost or 0.0)))
+
+
+def repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
+    """Return a change with the time of the plan that was found with it, whatever was to be least.
+
+    Parameters
+    ----------
+    text, change
+        See `solver.explanation.Repair`.
+    found : Plan
+        With a choice.
+    """
+    return Repair(text, change, found.evaluation.total / SECONDS, found.memory.peak, found.status == "optimal")
 
 
 def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
@@ -86,9 +99,9 @@ def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: fl
     found = solve(change.asked, seconds)
     if found.status == "infeasible":
         return None
-    if found.cost is None:
+    if found.choice is None:
         return None if budgets else Repair(change.text, change.change)
-    return Repair(change.text, change.change, found.cost, found.memory.peak, found.status == "optimal")
+    return repair(change.text, change.change, found)
 
 
 def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from ops.placement import Partial, Parts, Placement, Shard, layout_text
-from solver.explanation import Explanation, Fact, Repair, StoryStep, told_once
+from solver.explanation import Explanation, Fact, StoryStep, told_once
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
 from solver.planner import plan_problem
 from solver.problem import Pin, Problem, ProblemError, problem
-from solver.repairs import more_capabilities
+from solver.repairs import more_capabilities, repair
 from solver.words import duration
 
 MOST_CHANGES = 6
@@ -205,14 +205,14 @@ def _with_capabilities(told: Explanation, plan: Plan, asked: Problem, timeout: f
     repairs = []
     for change in more_capabilities(asked, time.monotonic() + timeout):
         other = plan_problem(change.asked, timeout)
-        if other.cost is not None:
-            repairs.append(Repair(change.text, change.change, other.cost, other.memory.peak, other.status == "optimal"))
-    repairs.sort(key=lambda repair: repair.cost or 0.0)
+        if other.choice is not None:
+            repairs.append(repair(change.text, change.change, other))
+    repairs.sort(key=lambda one: one.cost or 0.0)
     before = plan.evaluation.total
     lines = []
-    for repair in repairs:
-        (name,) = repair.change["capabilities"]
-        more = round((repair.cost or 0.0) * SECONDS) - before
+    for one in repairs:
+        (name,) = one.change["capabilities"]
+        more = round((one.cost or 0.0) * SECONDS) - before
         lines.append(f"With the capability {name} it is possible: {difference(more, before)} than this plan takes.")
     return replace(told, repairs=tuple(repairs), answer="\n".join([told.answer, *lines]))
 

@@ -115,3 +115,29 @@ def test_without_time_repairs_are_told_without_a_price(monkeypatch: pytest.Monke
     found = plan(mlp(), Mesh({"dp": 3}), pins={"x": "dp=S(0)"}, timeout=0.5)
     assert found.explanation is not None
     assert all(repair.cost is None for repair in found.explanation.repairs)
+
+
+@pytest.mark.parametrize("memory", [None, 9_000])
+def test_beside_communication_first_a_repair_is_priced_by_the_time_of_its_plan(memory: int | None) -> None:
+    g = Graph("m2")
+    x = g.input("x", (12, 60))
+    up = g.op("matmul", x, g.parameter("w1", (60, 212)), name="up")
+    g.output(g.op("matmul", g.op("relu", up, name="act"), g.parameter("w2", (212, 60)), name="down"))
+    pins = {"w1": "tp=S(1)", "act/x": "tp=R"} if memory is None else {}
+    asked = {"pins": pins, "communication": "frozen", "objective": "communication", "memory": memory}
+    refused = plan(g, Mesh({"tp": 4}), **asked)
+    assert refused.status == "infeasible"
+    assert refused.explanation is not None
+    told = refused.explanation.repairs
+    assert told
+    for repair in told:
+        change = dict(repair.change)
+        change.pop("bound", None)
+        dropped = change.pop("drop", [])
+        left = {name: wish for name, wish in pins.items() if f"{name}:{wish}" not in dropped}
+        mended = plan(g, Mesh({"tp": 4}), **{**asked, "pins": left, **change})
+        assert mended.evaluation.total > 0
+        assert repair.cost is not None
+        if repair.proved:
+            assert repair.cost == pytest.approx(mended.evaluation.total / 10**12), repair
+        assert repair.cost > 0
