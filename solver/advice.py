@@ -14,7 +14,7 @@ from solver.graph import Graph
 from solver.mesh import Mesh
 from solver.parts import bind_refined
 from solver.plan import SECONDS, Plan
-from solver.planner import plan, plan_problem
+from solver.planner import nonnegative, plan, plan_problem
 from solver.problem import CAPABILITIES, Problem
 from solver.words import duration, size
 
@@ -62,8 +62,9 @@ def explain(graph: Graph, mesh: Mesh, *, timeout: float = 60.0, **wishes: Any) -
       the pin x:tp=S(0) costs nothing
       parameter 'w' is whole on every device: 4.096 kB
     """
-    deadline = time.monotonic() + timeout
-    return explain_plan(plan(graph, mesh, timeout=timeout / 2, **wishes), max(0.0, deadline - time.monotonic()))
+    seconds = nonnegative("timeout", timeout)
+    deadline = time.monotonic() + seconds
+    return explain_plan(plan(graph, mesh, timeout=seconds / 2, **wishes), max(0.0, deadline - time.monotonic()))
 
 
 def explain_plan(found: Plan, seconds: float) -> Explanation:

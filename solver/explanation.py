@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from solver.words import duration, size
+from solver.words import duration, size, size_up
 
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
 """How wishes are listed: by kind, as they were given within one."""
@@ -134,7 +134,8 @@ class Repair:
         if self.cost is None:
             return f"{self.text}: there is a plan, not priced"
         most = "" if self.proved else "at most "
-        return f"{self.text}: {most}{duration(round(self.cost * 10**12))}, {size(self.memory or 0)} per device"
+        told = size_up if "memory" in self.change else size
+        return f"{self.text}: {most}{duration(round(self.cost * 10**12))}, {told(self.memory or 0)} per device"
 
     def to_json(self) -> dict[str, Any]:
         """Return the repair as plain JSON values."""

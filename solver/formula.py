@@ -6,24 +6,17 @@ pbge, pbeq, at-most and at-least. `solver.constraints.expression` writes Z3's ex
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 from ops.placement import Layout, Partial, Shard
+from solver.terms import FormulaError, Term, parse, shortened, sort_of
 
-Term: TypeAlias = "str | list[Term]"
-"""A symbol or a number, or a list of terms."""
 Value: TypeAlias = "bool | int | None"
 """What a term comes to; None where that hangs on what is not known."""
-_TOKEN = re.compile(r"\(|\)|\|[^|]*\||[^\s()]+")
 KINDS = ("sharded", "partial")
-
-
-class FormulaError(ValueError):
-    """A text that is no formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +85,18 @@ class Expression:
         found = evaluate(parse(self.smtlib), known)
         return found if found is None else bool(found)
 
+    def check(self) -> None:
+        """Refuse a text that is no Boolean over these symbols.
+
+        Raises
+        ------
+        FormulaError
+            Where an operator is unknown, or given what it does not take.
+        """
+        symbols = [*(f"a{i}" for i in range(len(self.atoms))), *(f"b{i}" for i in range(len(self.others)))]
+        if sort_of(parse(self.smtlib), dict.fromkeys(symbols, bool)) is not bool:
+            raise FormulaError("it is a number, and a demand is a Boolean: compare it with another, as (<= SUM 2)")
+
     def to_json(self) -> dict[str, Any]:
         """Return the expression as plain JSON values."""
         atoms = [[atom.kind, atom.tensor, atom.dim, atom.axis] for atom in self.atoms]
@@ -112,97 +117,40 @@ class Expression:
             if atom.kind not in KINDS or numbered != (atom.kind == "sharded") or not isinstance(atom.axis, str):
                 raise FormulaError(f"{atom} is neither sharded(tensor, dim, axis) nor partial(tensor, axis)")
         found = cls(str(data["text"]), str(data["smtlib"]), atoms, tuple(map(str, data["others"])))
-        found.value(lambda atom: None)
+        found.check()
         return found
 
 
 # ---------------------------------------------------------------------------------------------------------- the text
 
 
-def parse(text: str) -> Term:
-    """Read one term of SMT-LIB.
-
-    Raises
-    ------
-    FormulaError
-        Where it is none.
-
-    Examples
-    --------
-    >>> parse("(or a0 (not a1))")
-    ['or', 'a0', ['not', 'a1']]
-    """
-    stack: list[list[Term]] = [[]]
-    for token in _TOKEN.findall(text):
-        if token == "(":
-            stack.append([])
-        elif token != ")":
-            stack[-1].append(token)
-        elif len(stack) > 1:
-            done = stack.pop()
-            stack[-1].append(done)
-        else:
-            raise FormulaError(f"{text!r} closes more than it opens")
-    if len(stack) != 1 or len(stack[0]) != 1:
-        raise FormulaError(f"{text!r} is not one term of SMT-LIB")
-    return stack[0][0]
-
-
 def evaluate(term: Term, known: Mapping[str, Value]) -> Value:
     """Return what a term comes to (Kleene's logic: unknown only where it hangs on something unknown).
 
-    Raises
-    ------
-    FormulaError
-        For a symbol or an operator that is not among those of this module.
+    Parameters
+    ----------
+    term : Term
+        One that `solver.terms.sort_of` lets pass.
+    known : mapping
+        Symbol -> its value.
     """
     if isinstance(term, str):
-        if term in known:
-            return known[term]
-        if term in ("true", "false"):
-            return term == "true"
-        if re.fullmatch(r"-?\d+", term):
-            return int(term)
-        raise FormulaError(f"{term!r} is no symbol of this formula")
-    if not term:
-        raise FormulaError("an empty pair of parentheses is no term")
+        return known[term] if term in known else term == "true" if term in ("true", "false") else int(term)
     head, rest = term[0], term[1:]
     if head == "let":
-        return _let(rest, known)
+        inner = dict(known)
+        for name, bound in rest[0]:  # type: ignore[str-unpack]
+            inner[str(name)] = evaluate(bound, known)
+        return evaluate(rest[1], inner)
     values = [evaluate(part, known) for part in rest]
-    if isinstance(head, list):
-        return _counted(head, values)
-    if head not in _OPERATORS:
-        raise FormulaError(f"{head!r} is no operator that is known here")
-    try:
-        return _OPERATORS[head](values)
-    except (TypeError, IndexError, ValueError) as error:
-        raise FormulaError(f"{head!r} is given what it does not take") from error
-
-
-def _let(rest: Sequence[Term], known: Mapping[str, Value]) -> Value:
-    if len(rest) != 2 or isinstance(rest[0], str):
-        raise FormulaError("let takes a list of bindings and a term")
-    inner = dict(known)
-    for binding in rest[0]:
-        if isinstance(binding, str) or len(binding) != 2 or not isinstance(binding[0], str):
-            raise FormulaError("a binding of let is a symbol and a term")
-        inner[binding[0]] = evaluate(binding[1], known)
-    return evaluate(rest[1], inner)
+    return _counted(head, values) if isinstance(head, list) else _OPERATORS[head](values)
 
 
 def _counted(head: Sequence[Term], values: Sequence[Value]) -> Value:
     """Compare a weighted count with a limit: ``(_ pble 2 1 1)``, ``(_ at-most 1)``."""
-    if len(head) < 3 or head[0] != "_" or not all(isinstance(part, str) for part in head):
-        raise FormulaError(f"{head} is no operator that is known here")
-    try:
-        limit, *weights = [int(str(part)) for part in head[2:]]
-    except ValueError as error:
-        raise FormulaError(f"{head} has weights that are no whole numbers") from error
     name = str(head[1])
-    weights = [1] * len(values) if name in ("at-most", "at-least") else weights
-    if name not in _COUNTS or len(weights) != len(values):
-        raise FormulaError(f"{head} is no operator on {len(values)} terms that is known here")
+    limit, *weights = [int(str(part)) for part in head[2:]]
+    weights = weights or [1] * len(values)
     ends = [
         (w, w) if v else (0, 0) if v is not None else (min(0, w), max(0, w))
         for w, v in zip(weights, values, strict=True)
@@ -317,23 +265,26 @@ def read_formula(text: str) -> Expression:
         if isinstance(term, str):
             return term
         if term and term[0] in KINDS:
-            atom = _atom([part.strip("|") if isinstance(part, str) else "" for part in term], text)
+            atom = _atom([part.strip("|") if isinstance(part, str) else "" for part in term])
             return atoms.setdefault(atom, f"a{len(atoms)}")
         return f"({' '.join(map(written, term))})"
 
-    smtlib = written(parse(text))
-    found = Expression(text, smtlib, tuple(atoms))
-    found.value(lambda atom: None)
+    try:
+        smtlib = written(parse(text))
+        found = Expression(text, smtlib, tuple(atoms))
+        found.check()
+    except FormulaError as error:
+        raise FormulaError(f"constraint {shortened(text)!r}: {error}") from error
     return found
 
 
-def _atom(parts: Sequence[str], text: str) -> Atom:
+def _atom(parts: Sequence[str]) -> Atom:
     match parts:
-        case ["sharded", str(tensor), str(dim), str(axis)] if dim.isdecimal():
+        case ["sharded", str(tensor), str(dim), str(axis)] if dim.isdecimal() and len(dim) < 10:
             return Atom("sharded", tensor, int(dim), axis)
         case ["partial", str(tensor), str(axis)]:
             return Atom("partial", tensor, None, axis)
-    raise FormulaError(f"{text!r}: write (sharded TENSOR DIM AXIS) and (partial TENSOR AXIS)")
+    raise FormulaError("write (sharded TENSOR DIM AXIS) and (partial TENSOR AXIS)")
 
 
 def atoms_of(expressions: Sequence[Expression]) -> Iterator[Atom]:

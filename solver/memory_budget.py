@@ -19,7 +19,7 @@ from solver.repairs import repair
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
-from solver.words import size
+from solver.words import size, size_up, sizes_apart
 
 
 class Clock(Protocol):
@@ -131,15 +131,16 @@ def lacking(search: BudgetSearch) -> Explanation:
     smallest, least = search.smallest, search.least
     asked = search.problem
     memory = Evaluation(asked, smallest.choice).memory
+    lowest = max(search.budget + 1, least.bound if least else 0)
+    allowed, at_least, filled = sizes_apart(search.budget, lowest, memory.peak)
     pins = {pin.source: pin for pin in asked.pins}
-    core = [fact for wish in memory_wish(asked) for fact in wish.facts]
+    core = [fact for wish in memory_wish(asked, allowed) for fact in wish.facts]
     core += [Fact("pin", pin.subject, f"you pinned {source}", source, pin.place) for source, pin in pins.items()]
     parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
     at = f" while {memory.at!r} runs" if memory.at else ""
-    lowest = max(search.budget + 1, least.bound if least else 0)
     steps = (
-        StoryStep(f"every plan fills at least {size(lowest)} of each device", "memory"),
-        StoryStep(f"the smallest plan found fills {size(memory.peak)}{at}: {parts}", memory.at or "memory"),
+        StoryStep(f"every plan fills at least {at_least} of each device", "memory"),
+        StoryStep(f"the smallest plan found fills {filled}{at}: {parts}", memory.at or "memory"),
     )
     change: dict[str, Any] = {"memory": memory.peak, "bound": lowest}
     beside = ""
@@ -150,7 +151,7 @@ def lacking(search: BudgetSearch) -> Explanation:
             beside, change["drop_policy"] = f", without the policy {traffic}", [str(traffic)]
     plainly = replace(asked, counted=(1, 1), levy=())
     works = Repair(
-        f"least memory that works{beside}: {size(memory.peak)}",
+        f"least memory that works{beside}: {size_up(memory.peak)}",
         change,
         Evaluation(plainly, smallest.choice).total / SECONDS,
         memory.peak,

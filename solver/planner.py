@@ -109,7 +109,7 @@ def plan(
     KeyboardInterrupt
         After Ctrl-C before there was a plan; later it ends the search, with the best plan so far.
     """
-    seconds, gap = _number("timeout", timeout), _number("gap", gap)
+    seconds, gap = nonnegative("timeout", timeout), nonnegative("gap", gap)
     if progress is not None:
         progress("compiling", None)
     make_ready()
@@ -149,7 +149,7 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
     ValueError
         For a time that is no number from 0 up.
     """
-    return _plan(asked, 0.0, _Clock(_number("timeout", timeout), None), _explained)
+    return _plan(asked, 0.0, _Clock(nonnegative("timeout", timeout), None), _explained)
 
 
 def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
@@ -301,7 +301,20 @@ def _caller() -> str:
     return ""
 
 
-def _number(name: str, value: Any) -> float:
+def nonnegative(name: str, value: Any) -> float:
+    """Return a time or a gap that a person gave.
+
+    Parameters
+    ----------
+    name : str
+        ``timeout`` (seconds) or ``gap`` (a fraction of the cost).
+    value : float
+
+    Raises
+    ------
+    ProblemError
+        Where it is no number, negative, or without end.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         what = "seconds" if name == "timeout" else "a fraction of the cost"
         raise ProblemError(f"{name}={value!r}: give {what}, a number from 0 up")

@@ -16,7 +16,7 @@ from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import UNPROVED, Plan
 from solver.problem import Problem
 from solver.repairs import repair
-from solver.words import size
+from solver.words import size_up, sizes_apart
 
 ROUNDS = 12
 """Multipliers that are tried."""
@@ -140,15 +140,14 @@ class _TooLittle:
         wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
         reason = policy_reason(self.policy)
         core = (*(fact for wish in wishes for fact in wish.facts), Fact(reason.kind, "", reason.text, reason.source))
-        text = (
-            f"every plan{' with these' * bool(wishes)} sends at least {size(thrifty.bound_ps)} over {self.policy.axis}"
-        )
+        least, _ = sizes_apart(thrifty.bound_ps, self.policy.most)
+        text = f"every plan{' with these' * bool(wishes)} sends at least {least} over {self.policy.axis}"
         found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
         found.append(repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
         if thrifty.choice is not None:
             plan = Evaluation(self.asked, thrifty.choice)
             sent = plan.sent_over(self.axis)
-            allowed = f"allow {size(sent)} over {self.policy.axis}"
+            allowed = f"allow {size_up(sent)} over {self.policy.axis}"
             found.append(Repair(allowed, {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
         repairs = tuple(sorted(found, key=lambda one: (one.cost is None, one.cost or 0.0)))
         return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
@@ -169,5 +168,5 @@ class _TooLittle:
             return None
         if "memory" in wish.change:
             peak = found.memory.peak
-            return repair(f"allow {size(peak)} of memory per device", {"memory": peak}, found)
+            return repair(f"allow {size_up(peak)} of memory per device", {"memory": peak}, found)
         return repair(wish.text, wish.change, found)

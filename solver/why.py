@@ -13,7 +13,7 @@ from ops.placement import Partial, Parts, Placement, Shard, layout_text
 from solver.explanation import Explanation, Fact, StoryStep, told_once
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
-from solver.planner import plan_problem
+from solver.planner import nonnegative, plan_problem
 from solver.problem import Pin, Problem, ProblemError, problem
 from solver.repairs import more_capabilities, repair
 from solver.words import duration
@@ -48,6 +48,7 @@ def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: flo
     ProblemError
         Where there is no plan, or the wish names nothing or cannot be read.
     """
+    timeout = nonnegative("timeout", timeout)
     _has_a_choice(plan)
     asked = _with(plan.problem, tensor, wish)
     found = plan_problem(asked, timeout)
@@ -83,6 +84,7 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
     ProblemError
         Where there is no plan or no such tensor.
     """
+    timeout = nonnegative("timeout", timeout)
     _has_a_choice(plan)
     use = plan.problem.use_named.get(tensor)
     layout = plan.layout(tensor) if use is None else plan.needed(tensor)

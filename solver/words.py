@@ -43,21 +43,51 @@ def size(count: int) -> str:
     """
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
-            return f"{count / factor:.4g} {unit}"
+            return f"{count / factor:.4g} {unit}" if count < 9999 * 10**12 else f"{count / factor:.0f} {unit}"
     return f"{count} B"
+
+
+def size_up(count: int) -> str:
+    """Return bytes in the unit that reads best, never less than they are: a budget that reads so is enough.
+
+    Examples
+    --------
+    >>> size(31_584), size_up(31_584), read_size(size_up(31_584))
+    ('31.58 kB', '31.59 kB', 31590)
+    """
+    step = 10 ** max(0, len(str(count)) - 4)
+    return size(-(-count // step) * step)
+
+
+def sizes_apart(*counts: int) -> tuple[str, ...]:
+    """Return bytes in the units that read best; whole bytes where different ones would read alike.
+
+    Examples
+    --------
+    >>> sizes_apart(31_000, 31_584), sizes_apart(31_580, 31_584)
+    (('31 kB', '31.58 kB'), ('31580 B', '31584 B'))
+    """
+    told = tuple(map(size, counts))
+    return told if len(set(told)) == len(set(counts)) else tuple(f"{count} B" for count in counts)
 
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-def read_size(given: Any) -> int:
+def read_size(given: Any, least: int = 1) -> int:
     """Read a size that a person wrote: bytes, or a number with a unit.
+
+    Parameters
+    ----------
+    given : int or str
+    least : int, optional
+        Bytes.
 
     Raises
     ------
     ValueError
-        Where it is neither, or less than a byte.
+        Where it is neither, or less than that.
 
     Examples
     --------
@@ -68,6 +98,8 @@ def read_size(given: Any) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", given) if isinstance(given, str) else None
     if found is not None and (unit := units.get((found[2] or "B").lower())):
         given = math.floor(Fraction(found[1]) * unit)
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise ValueError("give whole bytes, 1 or more, or a number with a unit, as '80GB' (10^9) or '74.5GiB' (2^30)")
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ValueError(
+            f"give whole bytes, {least} or more, or a number with a unit, as '80GB' (10^9) or '74.5GiB' (2^30)"
+        )
     return given

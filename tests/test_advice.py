@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +114,9 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "There is a plan after one of these" in capsys.readouterr().out
     assert main(["explain", str(model), "--mesh", "tp=2", "--why", "nobody"]) == 2
     assert "there is no tensor 'nobody'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("timeout", ["x", None, True, -1, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_told_as_it_was_given(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"timeout={timeout!r}: give seconds, a number from 0 up")):
+        explain(mlp(), MESH, timeout=timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from solver import Mesh, partial, plan, reference, sharded
 from solver.constraints.expression import read_expressions
-from solver.formula import FormulaError, evaluate, parse, read_formula
+from solver.formula import evaluate, read_formula
 from solver.plan import Plan
 from solver.plan_json import digest
 from solver.plan_json import parse as parsed
 from solver.problem import ProblemError
 from solver.reference_task import Fact, Task
+from solver.terms import DEEPEST, FormulaError, parse, sort_of
 from solver.verify import verify
 from tests.graphs import Case, mlp, random_graphs
 from tests.test_planner import EVERY
@@ -257,7 +259,83 @@ def test_terms_are_evaluated_as_far_as_is_known(text: str, value: bool | None) -
 )
 def test_what_is_no_term_is_refused(text: str) -> None:
     with pytest.raises(FormulaError):
-        evaluate(parse(text), {"x": True})
+        sort_of(parse(text), {"x": bool})
+
+
+SHARDED = "(sharded w1 0 tp)"
+MISTAKEN = [
+    ("(and)", "'and' takes one or more, and is given none"),
+    ("(or)", "'or' takes one or more, and is given none"),
+    ("(distinct)", "'distinct' takes one or more, and is given none"),
+    ("3", "it is a number, and a demand is a Boolean"),
+    ("(+ 1 2)", "it is a number, and a demand is a Boolean"),
+    ("(and 1 2)", "'and' takes Booleans, not whole numbers"),
+    (f"(+ {SHARDED} 1)", "'+' takes whole numbers, not Booleans"),
+    (f"(=> {SHARDED})", "'=>' takes two or more, and is given 1"),
+    (f"(= {SHARDED})", "'=' takes two or more, and is given 1"),
+    (f"(xor {SHARDED})", "'xor' takes two or more, and is given 1"),
+    ("(< 1)", "'<' takes two or more, and is given 1"),
+    ("(not)", "'not' takes one term, and is given none"),
+    (f"(ite {SHARDED} true)", "'ite' takes three terms, and is given 2"),
+    (f"(ite {SHARDED} true 1)", "'ite' takes terms that are alike, not Booleans and whole numbers"),
+    (f"(= {SHARDED} 1)", "'=' takes terms that are alike, not Booleans and whole numbers"),
+    ("((_ at-most 1))", "'at-most' takes one or more, and is given none"),
+    (f"((_ at-most -1) {SHARDED})", "at-most has a limit from 0 up, and no weights"),
+    (f"((_ pble 1 1 1) {SHARDED})", "has 2 weights for 1 terms"),
+    (f"((_ pble 1 4294967297) {SHARDED})", "limit and weights are whole numbers up to 2147483647"),
+    (f"(let ((and {SHARDED})) and)", "'and' cannot be bound by let"),
+    ("(< 1 " + "9" * 5000 + ")", "is too large a number"),
+    ("(sharded w1 " + "9" * 5000 + " tp)", "write (sharded TENSOR DIM AXIS)"),
+    ("(not " * 3000 + SHARDED + ")" * 3000, f"it nests more than {DEEPEST} deep"),
+    ("(" * 3000 + ")" * 3000, f"it nests more than {DEEPEST} deep"),
+    (f"(and {SHARDED}", "is not one term of SMT-LIB"),
+    (f"{SHARDED})", "closes more than it opens"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), MISTAKEN, ids=[text[:30] for text, _ in MISTAKEN])
+def test_a_formula_that_means_nothing_is_refused_in_one_sentence(text: str, told: str) -> None:
+    with pytest.raises(FormulaError) as refused:
+        read_formula(text)
+    assert told in str(refused.value)
+    assert str(refused.value).startswith("constraint '")
+    assert len(str(refused.value)) < 500
+
+
+def test_what_nests_less_deep_than_may_be_is_evaluated() -> None:
+    deep = DEEPEST // 2 * 2 - 2
+    assert read_formula("(not " * deep + SHARDED + ")" * deep).value(lambda atom: True) is True
+
+
+def test_an_expression_of_python_that_nests_too_deep_is_refused() -> None:
+    term = sharded("w1", 0, "tp")
+    for _ in range(2000):
+        term = z3.Not(term)
+    with pytest.raises(ProblemError, match="nests more than"):
+        read_expressions([term])
+
+
+def test_what_is_let_pass_is_read_by_z3() -> None:
+    """Whatever is made of operators and terms at random: where the sorts are right, Z3 takes it."""
+    rng, passed = random.Random(0), 0
+    heads = ["and", "or", "not", "=>", "=", "distinct", "xor", "ite", "+", "-", "*", "<=", ">", "(_ pble 2 1 1)"]
+    heads += ["(_ at-most 1)", "(_ pbeq 1 -1)", "(_ at-least 0)"]
+
+    def drawn(depth: int) -> str:
+        if depth == 0 or rng.random() < 0.2:
+            return rng.choice(["a0", "a1", "true", "1", "-2"])
+        return f"({rng.choice(heads)}{''.join(' ' + drawn(depth - 1) for _ in range(rng.randrange(4)))})"
+
+    for _ in range(3000):
+        text = drawn(2)
+        try:
+            boolean = sort_of(parse(text), {"a0": bool, "a1": bool}) is bool
+        except FormulaError:
+            continue
+        passed += boolean
+        if boolean:
+            z3.parse_smt2_string(f"(declare-const a0 Bool)(declare-const a1 Bool)(assert {text})")
+    assert passed > 300
 
 
 def test_a_formula_of_the_command_is_the_expression_of_python() -> None:

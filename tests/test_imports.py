@@ -26,6 +26,7 @@ FLOW = (
         "solver.graph",
         "solver.chains",
         "solver.parts",
+        "solver.terms",
         "solver.formula",
         "solver.words",
         "solver.explanation",

@@ -127,6 +127,22 @@ def test_a_budget_that_is_too_small_is_proved_so_and_the_least_is_told() -> None
     assert plan(graph, mesh, memory=int(least * 0.98)).status == "infeasible"
 
 
+def test_the_least_memory_works_as_it_is_told_and_reads_as_more_than_what_was_allowed() -> None:
+    graph = Graph("odd")
+    graph.output(graph.op("relu", graph.input("x", (3949,)), name="y"))
+    mesh = Mesh({"tp": 1})
+    peak = plan(graph, mesh).memory.peak
+    told = {peak - 1: ("31591 B", "31592 B"), 31_580: ("31.58 kB", "31.59 kB"), "31.58 kB": ("31.58 kB", "31.59 kB")}
+    for allowed, (budget, least) in told.items():
+        found = plan(graph, mesh, memory=allowed)
+        assert (peak, found.status) == (31_592, "infeasible")
+        assert found.explanation is not None
+        text = next(one.text for one in found.explanation.repairs if "memory" in one.change)
+        assert plan(graph, mesh, memory=text.removeprefix("least memory that works: ")).status == "optimal"
+        assert found.explanation.core[-1].text == f"you allow {budget} of memory per device"
+        assert found.explanation.steps[0].text == f"every plan fills at least {least} of each device"
+
+
 def test_other_weights_never_prove_that_a_plan_does_not_exist() -> None:
     graph, mesh = gpt_training(1, **TINY), Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE["bandwidth"])
     refused = plan(graph, mesh, memory=20_000)

@@ -286,7 +286,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: zero(4, "dp"), "choose 1 (states), 2 (and gradients) or 3 (and parameters)"),
     (lambda: zero(1, 0), "zero: 0 is no mesh axis: give its name, as 'dp'"),
     (lambda: equal_layers("h.*"), "equal_layers('h.*'): 'h.*' finds no op of a later layer"),
-    (lambda: traffic("dp", "much"), "traffic: 'much' is no amount of bytes: give whole bytes, 1 or more"),
+    (lambda: traffic("dp", "much"), "traffic: 'much' is no amount of bytes: give whole bytes, 0 or more"),
     (lambda: equal_layers("h"), "give names of ops with * for the layer, as equal_layers('h.*')"),
 ]
 
@@ -384,6 +384,17 @@ def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any
         assert found.cost_ps == wanted
     checked = verify(parse(found.to_json()))
     assert checked.ok, checked
+
+
+@pytest.mark.parametrize("most", [-1, "-1", "-1kB", 1.5, True, None, ""])
+def test_what_is_no_amount_of_traffic_is_refused_alike(most: Any) -> None:
+    with pytest.raises(ValueError, match="give whole bytes, 0 or more, or a number with a unit"):
+        traffic("tp", most)
+
+
+@pytest.mark.parametrize("text", ["0", "0B", "0 kB", "1000", "1kB"])
+def test_traffic_as_text_is_traffic_as_a_number(text: str) -> None:
+    assert traffic("tp", text) == traffic("tp", 0 if text.startswith("0") else 1000)
 
 
 def test_less_traffic_than_any_plan_has_is_infeasible() -> None:

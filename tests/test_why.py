@@ -187,3 +187,10 @@ def test_what_was_not_settled_is_not_called_impossible_nor_out_of_time() -> None
     assert not told.minimal
     assert "no plan has it otherwise" not in told.text
     assert "Neither a plan nor a proof that there is none was found with S(1) on tp." in told.text
+
+
+@pytest.mark.parametrize("timeout", ["x", None, -1])
+def test_a_time_that_is_none_is_refused(found: Plan, timeout: Any) -> None:
+    for ask in (lambda: found.why("x", timeout), lambda: found.why_not("x", "tp=S(0)", timeout)):
+        with pytest.raises(ProblemError, match=f"timeout={timeout!r}: give seconds, a number from 0 up"):
+            ask()

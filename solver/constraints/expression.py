@@ -11,10 +11,11 @@ from ops.placement import Replicate
 from solver.constraints.layouts import Layouts
 from solver.constraints.reason import Reason
 from solver.constraints.variables import FALSE, Literal
-from solver.formula import Atom, Expression, FormulaError
+from solver.formula import Atom, Expression
 from solver.graph import Tensor
 from solver.layout import placements
 from solver.problem import ProblemError
+from solver.terms import FormulaError, shortened
 
 
 def sharded(tensor: str | Tensor, dim: int, axis: str) -> z3.BoolRef:
@@ -123,9 +124,11 @@ def _read(given: Any) -> Expression:
             others.append(name)
     found = Expression(text, " ".join(z3.substitute(given, *swaps).sexpr().split()), tuple(atoms), tuple(others))
     try:
-        found.value(lambda atom: None)
+        found.check()
     except FormulaError as error:
-        raise ProblemError(f"constraints: {text}: {error}; use And, Or, Not, Implies, ==, If, PbLe and sums") from error
+        raise ProblemError(
+            f"constraints: {shortened(text)}: {error}; use And, Or, Not, Implies, ==, If, PbLe and sums"
+        ) from error
     return found
 
 

@@ -237,12 +237,11 @@ def traffic(axis: str, most: int | str) -> Traffic:
     ValueError
         For an axis that is no text, or an amount that is none.
     """
-    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        try:
-            most = read_size(most)
-        except ValueError as error:
-            raise ValueError(f"traffic: {most!r} is no amount of bytes: {error}") from error
-    return Traffic(_axis("traffic", axis), most)
+    try:
+        count = read_size(most, least=0)
+    except ValueError as error:
+        raise ValueError(f"traffic: {most!r} is no amount of bytes: {error}") from error
+    return Traffic(_axis("traffic", axis), count)
 
 
 def policy_from_text(text: str) -> Policy:

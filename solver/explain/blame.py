@@ -78,15 +78,17 @@ def blamed(
     return tuple(kept), proved
 
 
-def memory_wish(asked: Problem) -> Iterator[Wish]:
+def memory_wish(asked: Problem, allowed: str = "") -> Iterator[Wish]:
     """Yield the memory budget as a wish, where there is one.
 
     Parameters
     ----------
     asked : Problem
+    allowed : str, optional
+        How the budget reads; by default in the unit that reads best.
     """
     if asked.memory is not None:
-        text = f"you allow {size(asked.memory)} of memory per device"
+        text = f"you allow {allowed or size(asked.memory)} of memory per device"
         fact = Fact("budget", "memory", text, f"memory={asked.memory}")
         yield Wish((fact,), "allow any amount of memory", {"memory": None})
 
