@@ -7,7 +7,7 @@ import json
 import random
 import sys
 from functools import cache
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,14 @@ def test_the_peak_by_numbers_is_that_of_the_choice_and_what_is_counted_is_no_mor
     assert found.assignment is not None
     memory = Peaks(counted.built).of(found.assignment)
     assert memory == Evaluation(asked, counted.built.choice(found.assignment)).memory
+
+
+@pytest.mark.parametrize("calls", [10, 100, 300, 1000])
+def test_what_is_told_is_proved_wherever_the_search_is_stopped(calls: int) -> None:
+    told = count()
+    mesh = Mesh({"tp": 4}, hardware=HARDWARE["bandwidth"])
+    found = plan(mlp_step(), mesh, memory=456, progress=lambda stage, state: next(told) >= calls)
+    assert found.choice is None or found.check().ok, str(found.check())
 
 
 # ------------------------------------------------------------------------------------------------------- the frontier

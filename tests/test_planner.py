@@ -163,7 +163,7 @@ def test_ctrl_c_later_gives_the_best_plan_so_far(at: str, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     if at == "decision":
-        monkeypatch.setattr("solver.search.smt._confirm", stopped)
+        monkeypatch.setattr("solver.search.smt.confirm", stopped)
     found = plan(mlp(), MESH, progress=interrupt)
     assert found.status in ("feasible", "optimal")
     assert found.status == "feasible" or at == "bound"

@@ -141,7 +141,8 @@ class Branching:
             child = Part(consistent.domains if consistent.feasible else domains)
             if consistent.feasible:
                 self._raise(child, start)
-                child.bound = max(child.bound, part.bound)
+                if child.bound < part.bound:  # what proves the whole proves its half
+                    child.bound, child.raised, child.kind = part.bound, part.raised, part.kind
             else:
                 child.bound = INF
             halves.append(child)
