@@ -310,6 +310,7 @@ class _Run:
             schema = OpSchema(op, args, kwargs, schema_info=_schema_info(propagator, op))
             try:
                 answer = propagator.propagate_op_sharding_non_cached(schema)
+            # How DTensor refuses a call differs from op to op; each refusal is kept, and counted by the tests.
             except (AssertionError, IndexError, NotImplementedError, RuntimeError, ValueError, TypeError) as error:
                 refused = str(error).partition("\n")[0] or type(error).__name__
                 self.specs[node.name] = self._whole(node.val)
