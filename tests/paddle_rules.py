@@ -278,7 +278,7 @@ def findings(name: str, axes: int = 1, limit: int = 10**6) -> tuple[list[Finding
         for direction, given in question.all(name, axes, limit):
             try:
                 answer = question.forward(given) if direction == "forward" else question.backward(given)
-            except (ValueError, NotImplementedError, RuntimeError):  # PaddlePaddle's own ways to refuse; all are counted
+            except (ValueError, NotImplementedError, RuntimeError):  # PaddlePaddle's ways to refuse, all counted
                 refused += 1
                 continue
             answers += 1
