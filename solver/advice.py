@@ -15,13 +15,14 @@ from solver.mesh import Mesh
 from solver.parts import bind_refined
 from solver.plan import SECONDS, Plan
 from solver.planner import nonnegative, plan, plan_problem
+from solver.prices import prices, saved
 from solver.problem import CAPABILITIES, Problem
 from solver.words import duration, size
 
 MOST = 5
 """Lines of one kind; what is left out is counted."""
-MOST_PRICED = 20
-"""Wishes that are priced; each takes a plan."""
+PRICING = 0.75
+"""The part of the time in which wishes are priced; what is left of it goes to capabilities."""
 LARGE = 0.01
 """A tensor that takes this fraction of the peak memory is worth a line."""
 DEAR = 0.02
@@ -86,7 +87,8 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
     if found.choice is None:
         return replace(nothing, minimal=False, answer="Neither a plan nor a proof that there is none was found.")
     deadline = time.monotonic() + seconds
-    kinds = (_dear(found), _wishes(found, deadline), _whole(found), _forced(found), _capabilities(found, deadline))
+    pins, others = prices(found, time.monotonic() + PRICING * seconds)
+    kinds = (_dear(found), pins, others, _whole(found), _forced(found), _capabilities(found, deadline))
     each = [list(findings) for findings in kinds]
     lines = [_headline(found)]
     for findings in each:
@@ -100,8 +102,13 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
 def _headline(found: Plan) -> str:
     asked = found.problem
     axes = ", ".join(f"{axis}={size}" for axis, size in zip(asked.mesh.axes, asked.mesh.sizes, strict=True))
-    proved = "and none is cheaper" if found.status == "optimal" else f"and none takes less than {_least(found)}"
-    return f"{asked.graph.name} on {axes}: the plan takes {duration(found.evaluation.total)}, {proved}."
+    takes = f"{asked.graph.name} on {axes}: the plan takes {duration(found.evaluation.total)}"
+    best = found.status == "optimal"
+    if asked.objective == "communication":
+        sent = duration(found.evaluation.communication)
+        proved = "none communicates less" if best else f"none for less than {_least(found)}"
+        return f"{takes}, of which it communicates for {sent}, and {proved}."
+    return f"{takes}, and {'none is cheaper' if best else f'none takes less than {_least(found)}'}."
 
 
 def _least(found: Plan) -> str:
@@ -127,39 +134,6 @@ def _dear(found: Plan) -> Iterator[Finding]:
             many = f", {len(spent)} of them" if len(spent) > 1 else ""
             text = f"{what}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{many}"
             yield Finding("collective", what, text, sum(spent) / SECONDS)
-
-
-def _wishes(found: Plan, deadline: float) -> Iterator[Finding]:
-    """Tell what each wish costs: the price of the plan against that of the best plan without it."""
-    for number, (what, subject, without) in enumerate(without_one(found.problem)):
-        if number >= MOST_PRICED:
-            yield Finding("wish", subject, f"{what} is not priced: too many others are")
-            continue
-        saved = _saved(found, without, deadline)
-        if saved is None:
-            yield Finding("wish", subject, f"{what} is not priced: there was no time")
-        else:
-            cost = duration(saved) if saved > 0 else "nothing"
-            yield Finding("wish", subject, f"{what} costs {cost}", max(saved, 0) / SECONDS)
-
-
-def without_one(asked: Problem) -> Iterator[tuple[str, str, Problem]]:
-    """Yield each wish, as it is told and as it was written, and the question without it."""
-    for source in dict.fromkeys(pin.source for pin in asked.pins):
-        pins = tuple(pin for pin in asked.pins if pin.source != source)
-        yield f"the pin {source}", source, asked.with_pins(pins)
-    if asked.communication != "any":
-        what = f'communication="{asked.communication}"'
-        yield what, what, replace(asked, communication="any")
-
-
-def _saved(found: Plan, asked: Problem, deadline: float) -> int | None:
-    """Return what the best plan for another question saves in picoseconds; None where it was not found in time."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        return None
-    other = plan_problem(asked, left)
-    return found.evaluation.total - other.evaluation.total if other.status == "optimal" else None
 
 
 def _whole(found: Plan) -> Iterator[Finding]:
@@ -209,7 +183,11 @@ def _capabilities(found: Plan, deadline: float) -> Iterator[Finding]:
         bound = bind_refined(asked.graph, asked.refinement.parts, offered)
         if all(len(bound[node].rows) == len(asked.bound[node].rows) for node in bound):
             continue
-        saved = _saved(found, replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins), deadline)
-        if saved:
-            text = f"the capability {name} would save {duration(saved)}"
-            yield Finding("capability", name, text, saved / SECONDS)
+        if (left := deadline - time.monotonic()) <= 0:
+            return
+        other = plan_problem(replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins), left)
+        least, _ = saved(found, other) if other.choice is not None else (0, 0)
+        if least > 0:
+            most = "" if other.status == found.status == "optimal" else " or more"
+            text = f"the capability {name} would save {duration(least)}{most}"
+            yield Finding("capability", name, text, least / SECONDS)

@@ -77,13 +77,19 @@ class Finding:
         ``collective``, ``wish`` (what it costs), ``whole`` (a tensor on every device), ``forced`` (an op that nothing
         can cut) or ``capability`` (what it would save).
     subject : str
-        What it is about: a collective, a pin as it was written, a tensor, an op, a capability.
+        What it is about: a collective, a wish as it was written, a tensor, an op, a capability.
     text : str
         A sentence.
     seconds : float or None
-        What it takes, costs or would save.
+        What it takes, costs or would save; None where that is not known exactly.
     bytes : int or None
-        What it takes of every device.
+        What it takes of every device; of a wish what the plan found without it fills less, negative where more.
+    within : tuple of float, or None
+        Of a wish the least and the most seconds that it costs, as far as both plans are proved.
+    change : mapping or None
+        Of a wish how a program drops it, as in a `Repair`.
+    place : str
+        Of a wish where it was set.
     """
 
     kind: str
@@ -91,6 +97,9 @@ class Finding:
     text: str
     seconds: float | None = None
     bytes: int | None = None
+    within: tuple[float, float] | None = None
+    change: Mapping[str, Any] | None = None
+    place: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as plain JSON values."""
@@ -100,6 +109,9 @@ class Finding:
             "text": self.text,
             "seconds": self.seconds,
             "bytes": self.bytes,
+            "within": None if self.within is None else list(self.within),
+            "change": None if self.change is None else dict(self.change),
+            "place": self.place,
         }
 
 

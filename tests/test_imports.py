@@ -47,6 +47,7 @@ FLOW = (
         "solver.greedy",
         "solver.repairs",
         "solver.why",
+        "solver.prices",
         "solver.advice",
         "solver.compare",
         "solver.pairs",

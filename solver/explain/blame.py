@@ -31,11 +31,25 @@ class Wish:
         How it is taken back.
     change : dict
         The same as a `solver.explanation.Repair` has it.
+    named : str
+        What it is, as ``the pin x:tp=R``.
+    written : str
+        How it was written.
+    axes : tuple of str
+        The mesh axes that it names; none where it speaks of all.
     """
 
     facts: tuple[Fact, ...]
     text: str
     change: dict[str, Any]
+    named: str
+    written: str
+    axes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The kind of its facts."""
+        return self.facts[0].kind
 
 
 def blamed(
@@ -59,7 +73,7 @@ def blamed(
         With these every plan exceeds the budget; and whether each is proved to be needed.
     """
     deadline = time.monotonic() + seconds
-    every = (*_wishes(asked), *also)
+    every = (*_binding(asked), *also)
     wishes = list(every)
     if not wishes or exceeds(without(asked, wishes)):
         return (), True
@@ -90,7 +104,8 @@ def memory_wish(asked: Problem, allowed: str = "") -> Iterator[Wish]:
     if asked.memory is not None:
         text = f"you allow {allowed or size(asked.memory)} of memory per device"
         fact = Fact("budget", "memory", text, f"memory={asked.memory}")
-        yield Wish((fact,), "allow any amount of memory", {"memory": None})
+        named = f"the memory budget of {allowed or size(asked.memory)}"
+        yield Wish((fact,), "allow any amount of memory", {"memory": None}, named, fact.source)
 
 
 def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
@@ -106,19 +121,40 @@ def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
     )
 
 
-def _wishes(asked: Problem) -> Iterator[Wish]:
-    for source in dict.fromkeys(pin.source for pin in asked.pins if asked.mesh.sizes[pin.axis] > 1):
+def every_wish(asked: Problem) -> Iterator[Wish]:
+    """Yield all that a person asks for: pins, what may be sent, policies, budgets, a person's own constraints."""
+    axes = asked.mesh.axes
+    for source in dict.fromkeys(pin.source for pin in asked.pins):
         pins = [pin for pin in asked.pins if pin.source == source]
         facts = tuple(_fact(pin_reason(asked, pin), pin.place) for pin in pins)
-        yield Wish(facts, f"drop the pin {source}", {"drop": [source]})
-    for expression in asked.expressions:
-        fact = _fact(expression_reason(expression))
-        yield Wish((fact,), f"drop the constraint {expression.text}", {"drop_constraint": [expression.text]})
+        named = f"the pin {source}"
+        on = tuple(dict.fromkeys(axes[pin.axis] for pin in pins))
+        yield Wish(facts, f"drop {named}", {"drop": [source]}, named, source, on)
     if asked.communication != "any":
-        yield Wish((_fact(communication_reason(asked)),), 'let communication be "any"', {"communication": "any"})
+        fact = _fact(communication_reason(asked))
+        named = f'communication="{asked.communication}"'
+        yield Wish((fact,), 'let communication be "any"', {"communication": "any"}, named, named)
     for one in asked.policy:
-        if not isinstance(one, Traffic | Untie):
-            yield Wish((_fact(policy_reason(one)),), f"drop the policy {one}", {"drop_policy": [str(one)]})
+        fact, named, axis = _fact(policy_reason(one)), f"the policy {one}", getattr(one, "axis", None)
+        on = () if axis is None else (axis,)
+        yield Wish((fact,), f"drop {named}", {"drop_policy": [str(one)]}, named, str(one), on)
+    yield from memory_wish(asked)
+    for expression in asked.expressions:
+        fact, named = _fact(expression_reason(expression)), f"the constraint {expression.text}"
+        on = tuple(dict.fromkeys(atom.axis for atom in expression.atoms))
+        yield Wish((fact,), f"drop {named}", {"drop_constraint": [expression.text]}, named, expression.text, on)
+
+
+def _binding(asked: Problem) -> list[Wish]:
+    """Return the wishes that may keep plans from a budget: what lets go binds nothing, nor does a pin on one device."""
+    freeing = {str(one) for one in asked.policy if isinstance(one, Traffic | Untie)}
+    return [
+        wish
+        for wish in every_wish(asked)
+        if wish.kind != "budget"
+        and not (wish.kind == "policy" and wish.written in freeing)
+        and not (wish.kind == "pin" and all(asked.mesh.sizes[asked.mesh.axis(axis)] == 1 for axis in wish.axes))
+    ]
 
 
 def _fact(reason: Reason, place: str = "") -> Fact:
