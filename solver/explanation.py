@@ -184,8 +184,10 @@ class Explanation:
         The mesh axes that the steps speak of.
     by : str
         ``propagation`` where every step follows from the ones before it without a solver, else ``z3``.
-    others : tuple of tuple of Fact
-        Other cores, which share no wish with this one nor with each other.
+    beside : tuple of Explanation
+        Further contradictions, which share no pin, tie or expression with this one nor with each other.
+    more : bool
+        Whether there may be more of these than were looked for.
     findings : tuple of Finding
         Of an answer about a whole plan: what it says, one by one.
     """
@@ -199,7 +201,8 @@ class Explanation:
     steps: tuple[StoryStep, ...] = ()
     where: str = ""
     by: str = "propagation"
-    others: tuple[tuple[Fact, ...], ...] = ()
+    beside: tuple[Explanation, ...] = ()
+    more: bool = False
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -210,15 +213,20 @@ class Explanation:
     @property
     def story(self) -> str:
         """The explanation in words: what was asked, how that ends in a contradiction, and what may be done."""
+        lines = self._contradiction()
         if not self.core:
-            verdict = ["This graph has no plan on this mesh, whatever is asked for,"]
-            return "\n".join([*verdict, *self.because()])
-        count = len(self.core)
-        verdict = ["No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"]
-        lines = [*verdict, *told_once(self.core), *self.because()]
+            return "\n".join(lines)
         if not self.minimal:
             lines.append("There was no time to find out whether each of these is needed for this.")
         return "\n".join([*lines, f"hint: {self._hint()}."])
+
+    def _contradiction(self) -> list[str]:
+        """Return the lines that say what cannot be, and why."""
+        if not self.core:
+            return ["This graph has no plan on this mesh, whatever is asked for,", *self.because()]
+        count = len(self.core)
+        verdict = "No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"
+        return [verdict, *told_once(self.core), *self.because()]
 
     def _hint(self) -> str:
         alone = len(self.core) == 1
@@ -246,12 +254,15 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.text]
+        if count := len(self.beside):
+            lines.append(f"There {'are' if count > 1 else 'is'} {count} more contradiction{'s' * (count > 1)}:")
+        for other in self.beside:
+            lines += [f"  {line}" for line in other._contradiction()]
+        if self.more:
+            lines.append("There may be others: no further contradictions were looked for.")
         if self.repairs:
-            lines += ["There is a plan after one of these, cheapest first:", *(f"  {one}" for one in self.repairs)]
-        if self.others:
-            count = len(self.others)
-            lines.append(f"Beside this, {count} other contradiction{'s' * (count > 1)} of other requests:")
-            lines += [f"  {'; '.join(fact.text for fact in core)}" for core in self.others]
+            after = "There is a plan after one of these, cheapest first:"
+            lines += [after, *(f"  {one}" for one in self.repairs)]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -264,7 +275,9 @@ class Explanation:
             "where": self.where,
             "story": [step.to_json() for step in self.steps],
             "repairs": [repair.to_json() for repair in self.repairs],
-            "others": [[fact.to_json() for fact in core] for core in self.others],
+            "others": [[fact.to_json() for fact in other.core] for other in self.beside],
+            "beside": [other.to_json() for other in self.beside],
+            "more": self.more,
             "findings": [finding.to_json() for finding in self.findings],
             "cost_delta": self.cost_delta,
             "text": self.text,

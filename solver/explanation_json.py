@@ -26,15 +26,16 @@ def read(data: Mapping[str, Any]) -> Explanation:
         Where something has another type than it should have, or is missing.
     """
     core, support = (tuple(map(_fact, data[part])) for part in ("core", "support"))
-    others = tuple(tuple(map(_fact, core)) for core in data.get("others", []))
+    beside = tuple(map(read, data.get("beside", [])))
     steps = tuple(_step(step) for step in data.get("story", []))
     repairs = tuple(Repair(**repair) for repair in data.get("repairs", []))
-    if not isinstance(data["minimal"], bool):
-        raise TypeError(f"minimal is {data['minimal']!r}: it should be true or false")
+    minimal, more = data["minimal"], data.get("more", False)
+    if not isinstance(minimal, bool) or not isinstance(more, bool):
+        raise TypeError(f"minimal is {minimal!r} and more {more!r}: they should be true or false")
     where, by = data.get("where", ""), data.get("by", "z3")
     if not all(isinstance(text, str) for text in (where, by, *(repair.text for repair in repairs))):
         raise TypeError("a sentence of the explanation is no text")
-    return Explanation(core, support, data["minimal"], repairs, steps=steps, where=where, by=by, others=others)
+    return Explanation(core, support, minimal, repairs, steps=steps, where=where, by=by, beside=beside, more=more)
 
 
 def _fact(data: Mapping[str, Any]) -> Fact:

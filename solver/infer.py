@@ -313,7 +313,7 @@ def _why_not_as_given(found: Inference) -> Explanation | None:
         if fact.kind == "pin"
     )
     steps = tuple(replace(step, text=_as_given(step.text, told.core)) for step in told.steps)
-    told = replace(told, core=given, steps=steps, others=())
+    told = replace(told, core=given, steps=steps, beside=())
     lines = [f"{found.op} cannot lie as it was given:", *told_once(given), *told.because()]
     return replace(told, answer="\n".join(lines))
 

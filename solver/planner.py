@@ -269,7 +269,7 @@ def _explained(asked: Problem, core: Core | None, checker: Checker | None, clock
 def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
     """Return why an infeasible problem is so, and what would do."""
     core = _core(asked, core, clock)
-    told = tell(asked, core, other_cores(asked, core, time.monotonic() + clock.moment(*EXPLAINING)))
+    told = tell(asked, core, *other_cores(asked, core, time.monotonic() + clock.moment(*EXPLAINING)))
     clock.stage("repairs")
 
     def solve(changed: Problem, seconds: float) -> Plan:

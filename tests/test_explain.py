@@ -7,16 +7,18 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+import z3
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ops.placement import Partial
-from solver import Graph, Mesh, plan
+from solver import Graph, Mesh, plan, sharded
 from solver.constraints.check import Checker
+from solver.constraints.expression import read_expressions
 from solver.constraints.model import whole_graph
 from solver.constraints.policy_kinds import Policy
 from solver.constraints.reason import Reason
-from solver.explain.core import Core, find_core, other_cores
+from solver.explain.core import MOST_CORES, Core, find_core, other_cores
 from solver.problem import Problem, problem
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, asked, demanding
@@ -153,9 +155,47 @@ def test_other_cores_share_nothing(case: Case) -> None:
     core = find_core(wishes)
     assume(len(wishes.pins) <= 8)
     every = list(all_cores(checker))
-    cores = [frozenset(one.chosen) for one in (core, *other_cores(wishes, core, float("inf")))]
+    cores = [frozenset(one.chosen) for one in (core, *other_cores(wishes, core, float("inf"))[0])]
     assert all(one in every for one in cores)
-    assert not any(one & other for one, other in combinations(cores, 2))
+    for one, other in combinations(cores, 2):
+        assert all(reason.kind == "communication" for reason in one & other)
+
+
+def wrong(count: int) -> tuple[Graph, dict[str, str]]:
+    """As many mistakes as are wanted, each of its own."""
+    g = Graph("wrong")
+    for i in range(count):
+        g.output(g.op("relu", g.input(f"x{i}", (5,)), name=f"y{i}"))
+    return g, {f"x{i}": "tp=S(0)" for i in range(count)}
+
+
+def test_every_contradiction_is_told_up_to_a_handful_and_that_there_are_more_is_said() -> None:
+    graph, pins = wrong(MOST_CORES + 1)
+    told = plan(graph, Mesh({"tp": 4}), pins=pins).explanation
+    assert told is not None
+    assert len(told.beside) == MOST_CORES
+    assert not told.more
+    assert f"There are {MOST_CORES} more contradictions:" in str(told)
+    assert str(told).count("No plan satisfies this:") == MOST_CORES + 1
+    graph, pins = wrong(MOST_CORES + 2)
+    told = plan(graph, Mesh({"tp": 4}), pins=pins).explanation
+    assert told is not None
+    assert told.more
+    assert "There may be others: no further contradictions were looked for." in str(told)
+    (repair,) = told.repairs[:1]
+    assert "pad" in repair.change or len(repair.change["drop"]) == len(pins)
+
+
+def test_contradictions_of_own_expressions_are_all_told() -> None:
+    g = Graph("pairs")
+    g.output(*(g.op("relu", g.input(name, (8, 8)), name=f"{name}_out") for name in "abc"))
+    pins = {"a": "tp=S(0)", "b": "tp=S(1)", "c": "tp=S(0)"}
+    own = (z3.Not(sharded("a", 0, "tp")), sharded("b", 0, "tp"), sharded("c", 0, "tp"))
+    told = plan(g, Mesh({"tp": 2}), pins=pins, constraints=own).explanation
+    assert told is not None
+    cores = {frozenset(fact.source for fact in one.core) for one in (told, *told.beside)}
+    texts = [one.text for one in read_expressions(own)]
+    assert cores == {frozenset({"a:tp=S(0)", texts[0]}), frozenset({"b:tp=S(1)", texts[1]})}
 
 
 @SOME

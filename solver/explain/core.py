@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -24,8 +24,10 @@ MOST_OPS = 400
 """Ops of a graph up to which Z3 is asked where propagation leaves open whether a fact is needed."""
 READABLE = 8
 """Groups of a support that a person reads."""
-MOST_CORES = 8
-"""Disjoint cores that are looked for."""
+MOST_CORES = 5
+"""Further cores that are looked for."""
+SETTINGS = ("communication", "policy")
+"""Kinds of wishes that speak of a whole graph: several contradictions may hang on one of them."""
 
 
 class FeasibleError(RuntimeError):
@@ -91,7 +93,11 @@ def find_core(problem: Problem, seconds: float = 10.0) -> Core:
     deadline = time.monotonic() + seconds
     if (core := refuted(problem, deadline)) is not None:
         return core
-    return _by_z3(problem, Checker(whole_graph(problem, explaining=True)), deadline)
+    checker = Checker(whole_graph(problem, explaining=True))
+    core = _by_z3(problem, checker, deadline)
+    if core is None and checker.search(seconds=max(0.001, deadline - time.monotonic())).status == "sat":
+        raise FeasibleError("a problem without a plan has one once it is written for explaining")
+    return core or Core(tuple(reason for reason in checker.clauses.reasons if reason.chosen), (), minimal=False)
 
 
 def refuted(problem: Problem, deadline: float, quick: bool = False) -> Core | None:
@@ -116,8 +122,8 @@ def refuted(problem: Problem, deadline: float, quick: bool = False) -> Core | No
     return None
 
 
-def other_cores(problem: Problem, core: Core, deadline: float) -> list[Core]:
-    """Find cores that share no wish with one, nor with each other, by propagation; at most some.
+def other_cores(problem: Problem, core: Core, deadline: float) -> tuple[list[Core], bool]:
+    """Find cores that share no pin, tie or expression with one, nor with each other; at most some.
 
     Parameters
     ----------
@@ -125,18 +131,45 @@ def other_cores(problem: Problem, core: Core, deadline: float) -> list[Core]:
     core : Core
     deadline : float
         A time of `time.monotonic`.
+
+    Returns
+    -------
+    list of Core, bool
+        And whether the search ended early: there may be more.
     """
     found: list[Core] = []
-    taken = set(core.chosen)
+    taken = set(_own(core))
     for view in views(problem) if core.chosen else ():
-        while len(found) < MOST_CORES and time.monotonic() < deadline:
+        while True:
             active = [reason for reason in view.reasons if reason not in taken]
             trail = view.follow(active)
             if not isinstance(trail, Trail):
                 break
+            if len(found) == MOST_CORES or time.monotonic() > deadline:
+                return found, True
             found.append(_by_propagation(view, trail, active, deadline))
-            taken.update(found[-1].chosen)
-    return found
+            taken.update(_own(found[-1]))
+    if not problem.expressions or len(problem.graph.nodes) > MOST_OPS:
+        return found, False
+    return _others_by_z3(problem, found, taken, deadline)
+
+
+def _own(core: Core) -> tuple[Reason, ...]:
+    """Return the wishes of a core that no other core may have: not those about a whole graph, if it has others."""
+    return tuple(reason for reason in core.chosen if reason.kind not in SETTINGS) or core.chosen
+
+
+def _others_by_z3(problem: Problem, found: list[Core], taken: set[Reason], deadline: float) -> tuple[list[Core], bool]:
+    """Find the cores that only Z3 sees, as those of a person's own expressions."""
+    checker = Checker(whole_graph(problem, explaining=True))
+    while True:
+        if len(found) == MOST_CORES or time.monotonic() > deadline:
+            return found, True
+        core = _by_z3(problem, checker, deadline, taken)
+        if core is None or not core.chosen:
+            return found, False
+        found.append(core)
+        taken.update(_own(core))
 
 
 # ----------------------------------------------------------------------------------------------------- by propagation
@@ -274,15 +307,15 @@ def kind_of(problem: Problem, reason: Reason) -> Hashable:
 # ------------------------------------------------------------------------------------------------------------- by Z3
 
 
-def _by_z3(problem: Problem, checker: Checker, deadline: float) -> Core:
+def _by_z3(problem: Problem, checker: Checker, deadline: float, without: Collection[Reason] = ()) -> Core | None:
+    """Find a core, some wishes left out; None where the others hold together, or where nothing is told in time."""
     reasons = checker.clauses.reasons
     index = {reason: i for i, reason in enumerate(reasons)}
     hard = [reason for reason in reasons if not reason.chosen]
-    first = checker.search(seconds=max(0.001, deadline - time.monotonic()))
-    if first.status == "sat":
-        raise FeasibleError("a problem without a plan has one once it is written for explaining")
-    if first.status == "unknown":
-        return Core(tuple(reason for reason in reasons if reason.chosen), (), minimal=False)
+    asked = [i for i, reason in enumerate(reasons) if reason not in without]
+    first = checker.search(asked, max(0.001, deadline - time.monotonic()))
+    if first.status != "unsat":
+        return None
 
     def ask(some: Sequence[Reason]) -> Answer:
         verdict = checker.search([index[reason] for reason in some], max(0.001, deadline - time.monotonic()))

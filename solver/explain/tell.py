@@ -17,7 +17,7 @@ from solver.explanation import ORDER, Explanation, Fact, StoryStep
 from solver.problem import Problem
 
 
-def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanation:
+def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool = False) -> Explanation:
     """Put a core into words.
 
     Parameters
@@ -26,6 +26,8 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanati
     core : Core
     others : sequence of Core
         Further ones, which share no wish with it.
+    more : bool, optional
+        Whether there may be more of these.
 
     Returns
     -------
@@ -47,7 +49,8 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = ()) -> Explanati
         steps=steps,
         where=where,
         by="z3" if core.trail is None else "propagation",
-        others=tuple(wishes(other.chosen) for other in others),
+        beside=tuple(tell(problem, other) for other in others),
+        more=more,
     )
 
 

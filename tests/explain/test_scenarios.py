@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import combinations
 
 import pytest
 
@@ -20,6 +21,7 @@ from solver import Plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.explanation import Explanation
+from solver.explanation_json import read as read_json
 from solver.padding import padded
 from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
 
@@ -57,12 +59,28 @@ def test_asked_again_the_answer_is_the_same(scenario: Scenario) -> None:
 
 @each(INFEASIBLE)
 def test_the_core_is_a_fact_about_the_wishes(scenario: Scenario) -> None:
-    """With the core alone there is no plan; with any one of it less there is one, which holds when checked."""
-    graph, core = scenario.graph(), why_there_is_no_plan(scenario).core
-    assert not feasible(scenario.wishes.only(core, graph), scenario)
-    for one in core:
-        fewer = scenario.wishes.only([fact for fact in core if fact != one], graph)
-        assert checked(fewer.on(graph)), one
+    """With a core alone there is no plan; with any one of it less there is one, which holds when checked."""
+    told, graph = why_there_is_no_plan(scenario), scenario.graph()
+    for core in (told.core, *(other.core for other in told.beside)):
+        assert not feasible(scenario.wishes.only(core, graph), scenario)
+        for one in core:
+            fewer = scenario.wishes.only([fact for fact in core if fact != one], graph)
+            assert checked(fewer.on(graph)), one
+
+
+@each(INFEASIBLE)
+def test_other_contradictions_are_told_with_their_stories(scenario: Scenario) -> None:
+    told = why_there_is_no_plan(scenario)
+    written = json.loads(json.dumps(told.to_json()))
+    assert read_json(written).to_json() == written
+    every = [told, *told.beside]
+    for other, data in zip(told.beside, written["beside"], strict=True):
+        assert other.steps
+        assert all(f"    {step.text}" in str(told) for step in other.steps)
+        assert data["support"] or data["by"] == "z3"
+        assert [fact["source"] for fact in data["core"]] == [fact.source for fact in other.core]
+    for one, other in combinations(every, 2):
+        assert all(fact.kind in ("communication", "policy") for fact in set(one.core) & set(other.core))
 
 
 @each(INFEASIBLE)
