@@ -88,7 +88,7 @@ def test_an_explanation_as_json() -> None:
     written = {"kind": "pin", "subject": "x", "text": pin.text, "source": pin.source, "place": "", "alike": []}
     told = Explanation((pin,), (), True).to_json()
     assert told.pop("text") == Explanation((pin,), (), True).story
-    nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": []}
+    nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": [], "beside": [], "more": False}
     nothing |= {"repairs": [], "findings": []}
     assert told == {"core": [written], "minimal": True, "cost_delta": None, **nothing}
     assert pin.text in str(Explanation((pin,), (), True))
