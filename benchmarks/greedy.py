@@ -5,17 +5,21 @@
     python -m benchmarks.greedy --again      everything anew
     python -m benchmarks.greedy --figures    plots and table only, from the CSV
     python -m benchmarks.greedy gpt2 8x8     some of it
-    python -m benchmarks.greedy --one        one case at a time, not two
+    python -m benchmarks.greedy --workers 1  one case at a time, not as many as there are processors
 
-Each case is a model, a mesh and pins, and has a process and a time limit of its own. The optimum under the pins of a
-recipe is the best that the recipe can do. Pins: `batch` cuts the inputs on the first mesh axis; `first` adds one
-weight, the first that Megatron would cut, on the last; the others are recipes (`solver.recipes`).
+Every case is told and kept when it is done, so that a run that was interrupted goes on where it ended: also one of
+`--again`, without that option. Each case is a model, a mesh and pins, and has a process and a time limit of its own.
+The optimum under the pins of a recipe is the best that the recipe can do. Pins: `batch` cuts the inputs on the first
+mesh axis; `first` adds one weight, the first that Megatron would cut, on the last; the others are recipes
+(`solver.recipes`).
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import time
@@ -160,7 +164,6 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
 
 def in_a_process(case: Case) -> list[dict[str, Any]]:
     """Measure a case in a process of its own; what ends badly or too late is a row that says so."""
-    begin = time.monotonic()
     failed = {**case._asdict(), "planner": "shardproof"}
     try:
         ran = subprocess.run(
@@ -168,7 +171,6 @@ def in_a_process(case: Case) -> list[dict[str, Any]]:
         )
     except subprocess.TimeoutExpired:
         return [{**failed, "status": "out of time", "note": f"no answer after {LIMIT:g} s"}]
-    print(f"{' '.join(case)}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     if ran.returncode:
         last = (ran.stderr.strip().splitlines() or [""])[-1]
         return [{**failed, "status": "failed", "note": f"exit code {ran.returncode}: {last}"}]
@@ -199,31 +201,53 @@ def write_rows(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def run(todo: list[Case], rows: list[dict[str, Any]], workers: int) -> Iterator[list[dict[str, Any]]]:
-    """Measure cases, some at a time; yield all rows after each, those of earlier runs among them."""
-    with ThreadPoolExecutor(workers) as pool:
-        for done in as_completed([pool.submit(in_a_process, case) for case in todo]):
+    """Measure cases, some at a time, and tell of each; yield all rows after each, those of earlier runs among them."""
+    begin = time.monotonic()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for count, done in enumerate(as_completed([pool.submit(in_a_process, case) for case in todo]), 1):
             new = done.result()
-            known = Case(new[0]["model"], new[0]["mesh"], new[0]["pins"])
-            rows = [row for row in rows if Case(row["model"], row["mesh"], row["pins"]) != known] + new
+            print(f"{count}/{len(todo)}, {time.monotonic() - begin:.0f} s: {told(new)}", file=sys.stderr, flush=True)
+            rows = [row for row in rows if case_of(row) != case_of(new[0])] + new
             yield rows
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def case_of(row: dict[str, Any]) -> Case:
+    """Return the case of a row."""
+    return Case(row["model"], row["mesh"], row["pins"])
+
+
+def told(rows: list[dict[str, Any]]) -> str:
+    """Return a line on a case: its optimum, and what each greedy planner makes of it."""
+    best, *others = rows
+    name = " ".join(case_of(best))
+    if not best.get("time_ps"):
+        return f"{name}: {best['status']}, {best['note']}"
+    gap = 1 - int(best["bound_ps"]) / int(best["time_ps"])
+    ratios = [
+        f"{row['planner']} {int(row['time_ps']) / int(best['time_ps']):.2f}"
+        if row.get("time_ps")
+        else f"{row['planner']} stuck"
+        for row in others
+    ]
+    found = f"{int(best['time_ps']) / 1e9:.3f} ms, gap {gap:.2%}, in {best['seconds']} s"
+    return f"{name}: {found}; {', '.join(ratios)}"
 
 
 def main(arguments: list[str]) -> int:
     """Measure what was asked for, draw, and write the README's table; return 1 where anything is wrong."""
-    if arguments[:1] == ["--case"]:
-        print(json.dumps(measure(Case(*arguments[1:4]))))
+    asked = _options(arguments)
+    if asked.case:
+        print(json.dumps(measure(Case(*asked.case))))
         return 0
-    todo = quick_cases() if "--quick" in arguments else cases()
-    named = [name for name in arguments if not name.startswith("-")]
-    todo = [case for case in todo if all(name in case for name in named)]
-    if "--figures" in arguments:
-        todo = []
     kept = read_rows()
-    known = {
-        Case(row["model"], row["mesh"], row["pins"]) for row in kept if row["status"] not in ("failed", "out of time")
-    }
-    todo = [case for case in todo if "--again" in arguments or case not in known]
-    for rows in run(todo, kept, 1 if "--one" in arguments else 2):
+    known = {case_of(row) for row in kept if row["status"] not in ("failed", "out of time")}
+    todo = [case for case in (quick_cases() if asked.quick else cases()) if all(name in case for name in asked.names)]
+    todo = [] if asked.figures else [case for case in todo if asked.again or case not in known]
+    kept = [row for row in kept if case_of(row) not in todo]
+    for rows in run(todo, kept, asked.workers):
         write_rows(rows)
     rows = read_rows()
     draw(rows)
@@ -232,6 +256,22 @@ def main(arguments: list[str]) -> int:
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.greedy", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="models, meshes and pins: only cases with all of them")
+    parser.add_argument("--quick", action="store_true", help="a small part")
+    parser.add_argument("--again", action="store_true", help="what was measured before, too")
+    parser.add_argument("--figures", action="store_true", help="plots and table only")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="cases at a time")
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    if asked.workers < 1:
+        parser.error(f"--workers {asked.workers}: at least one case at a time")
+    if not any(all(name in case for name in asked.names) for case in cases()):
+        parser.error(f"no case has {' and '.join(asked.names)}")
+    return asked
 
 
 def broken(rows: list[dict[str, str]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.greedy import COLUMNS, Case, broken, cases, measure, quick_cases, read_rows
+from benchmarks.greedy import COLUMNS, Case, broken, cases, main, measure, quick_cases, read_rows, told
 from benchmarks.greedy_figures import IMAGES, table, written_table
 from solver.compare import GREEDY
 
@@ -55,3 +55,18 @@ def test_what_does_not_fit_is_a_row() -> None:
     (row,) = measure(Case("gpt-1", "8x8", "expert_parallel"))
     assert row["status"] == "does not fit"
     assert "it has no stacked weights" in row["note"]
+
+
+def test_every_case_is_told_in_a_line() -> None:
+    case = {"model": "m", "mesh": "8", "pins": "batch"}
+    best = {**case, "planner": "shardproof", "time_ps": "2000000000", "bound_ps": "1500000000", "seconds": "0.50"}
+    others = [{**case, "planner": "paddle", "time_ps": "3000000000"}, {**case, "planner": "dtensor", "status": "stuck"}]
+    assert told([best, *others]) == "m 8 batch: 2.000 ms, gap 25.00%, in 0.50 s; paddle 1.50, dtensor stuck"
+    assert told([{**case, "status": "does not fit", "note": "why"}]) == "m 8 batch: does not fit, why"
+
+
+@pytest.mark.parametrize("wrong", [["gpt-5"], ["gpt2", "bert"], ["--workers", "0"]])
+def test_what_names_no_case_is_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(wrong)
+    assert ended.value.code == 2
