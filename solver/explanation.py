@@ -190,6 +190,8 @@ class Explanation:
         Whether there may be more of these than were looked for.
     findings : tuple of Finding
         Of an answer about a whole plan: what it says, one by one.
+    unrepaired : str
+        Why there are no repairs, where they were looked for.
     """
 
     core: tuple[Fact, ...]
@@ -204,6 +206,7 @@ class Explanation:
     beside: tuple[Explanation, ...] = ()
     more: bool = False
     findings: tuple[Finding, ...] = ()
+    unrepaired: str = ""
 
     @property
     def text(self) -> str:
@@ -263,6 +266,8 @@ class Explanation:
         if self.repairs:
             after = "There is a plan after one of these, cheapest first:"
             lines += [after, *(f"  {one}" for one in self.repairs)]
+        if self.unrepaired:
+            lines.append(self.unrepaired)
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -278,6 +283,7 @@ class Explanation:
             "others": [[fact.to_json() for fact in other.core] for other in self.beside],
             "beside": [other.to_json() for other in self.beside],
             "more": self.more,
+            "unrepaired": self.unrepaired,
             "findings": [finding.to_json() for finding in self.findings],
             "cost_delta": self.cost_delta,
             "text": self.text,

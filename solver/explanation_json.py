@@ -32,10 +32,11 @@ def read(data: Mapping[str, Any]) -> Explanation:
     minimal, more = data["minimal"], data.get("more", False)
     if not isinstance(minimal, bool) or not isinstance(more, bool):
         raise TypeError(f"minimal is {minimal!r} and more {more!r}: they should be true or false")
-    where, by = data.get("where", ""), data.get("by", "z3")
-    if not all(isinstance(text, str) for text in (where, by, *(repair.text for repair in repairs))):
+    where, by, unrepaired = data.get("where", ""), data.get("by", "z3"), data.get("unrepaired", "")
+    if not all(isinstance(text, str) for text in (where, by, unrepaired, *(repair.text for repair in repairs))):
         raise TypeError("a sentence of the explanation is no text")
-    return Explanation(core, support, minimal, repairs, steps=steps, where=where, by=by, beside=beside, more=more)
+    story = {"steps": steps, "where": where, "by": by, "beside": beside, "more": more}
+    return Explanation(core, support, minimal, repairs, unrepaired=unrepaired, **story)
 
 
 def _fact(data: Mapping[str, Any]) -> Fact:

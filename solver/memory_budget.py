@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,8 +11,8 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.policy_kinds import Traffic
 from solver.deadline import ending_when
-from solver.explain.blame import blamed, memory_wish, without
-from solver.explanation import Explanation, Fact, Repair, StoryStep
+from solver.explain.blame import Wish, binding, blamed, memory_wish, without
+from solver.explanation import Explanation, Repair, StoryStep
 from solver.plan import SECONDS, Plan
 from solver.problem import Problem
 from solver.repairs import repair
@@ -108,7 +108,7 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
     deadline = time.monotonic() + seconds
 
     def exceeds(fewer: Problem) -> bool | None:
-        found = solve(replace(fewer, policy=tuple(one for one in fewer.policy if not isinstance(one, Traffic))))
+        found = solve(_without_traffic(fewer))
         return True if found.status == "infeasible" else None if found.choice is None else False
 
     wishes, proved = blamed(asked, exceeds, seconds / 2)
@@ -122,8 +122,23 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
         told,
         core=(*(fact for wish in wishes for fact in wish.facts), *budget),
         minimal=proved,
+        steps=_steps_of(asked, wishes, solve) or told.steps,
         repairs=tuple(sorted(repairs, key=lambda one: one.cost or 0.0)),
     )
+
+
+def _without_traffic(asked: Problem) -> Problem:
+    return replace(asked, policy=tuple(one for one in asked.policy if not isinstance(one, Traffic)))
+
+
+def _steps_of(asked: Problem, wishes: Sequence[Wish], solve: Callable[[Problem], Plan]) -> tuple[StoryStep, ...]:
+    """Return what is filled at least where nothing is asked for but some wishes; none where that was not found out."""
+    sources = {wish.written for wish in wishes}
+    gone = [wish for wish in binding(asked) if wish.written not in sources]
+    if not gone and asked.budget is None:
+        return ()
+    found = solve(_without_traffic(without(asked, gone)))
+    return () if found.explanation is None else found.explanation.steps
 
 
 def lacking(search: BudgetSearch) -> Explanation:
@@ -133,13 +148,12 @@ def lacking(search: BudgetSearch) -> Explanation:
     memory = Evaluation(asked, smallest.choice).memory
     lowest = max(search.budget + 1, least.bound if least else 0)
     allowed, at_least, filled = sizes_apart(search.budget, lowest, memory.peak)
-    pins = {pin.source: pin for pin in asked.pins}
-    core = [fact for wish in memory_wish(asked, allowed) for fact in wish.facts]
-    core += [Fact("pin", pin.subject, f"you pinned {source}", source, pin.place) for source, pin in pins.items()]
+    wishes = binding(asked)
+    core = [fact for wish in (*wishes, *memory_wish(asked, allowed)) for fact in wish.facts]
     parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
     at = f" while {memory.at!r} runs" if memory.at else ""
     steps = (
-        StoryStep(f"every plan fills at least {at_least} of each device", "memory"),
+        StoryStep(f"every plan{' with these' * bool(wishes)} fills at least {at_least} of each device", "memory"),
         StoryStep(f"the smallest plan found fills {filled}{at}: {parts}", memory.at or "memory"),
     )
     change: dict[str, Any] = {"memory": memory.peak, "bound": lowest}
@@ -151,9 +165,9 @@ def lacking(search: BudgetSearch) -> Explanation:
             beside, change["drop_policy"] = f", without the policy {traffic}", [str(traffic)]
     plainly = replace(asked, counted=(1, 1), levy=())
     works = Repair(
-        f"least memory that works{beside}: {size_up(memory.peak)}",
+        f"least memory {'found ' * (memory.peak > lowest)}that works{beside}: {size_up(memory.peak)}",
         change,
         Evaluation(plainly, smallest.choice).total / SECONDS,
         memory.peak,
     )
-    return Explanation(tuple(core), (), not pins, (works,), steps=steps)
+    return Explanation(tuple(core), (), not wishes, (works,), steps=steps)

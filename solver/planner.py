@@ -275,7 +275,8 @@ def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _
     def solve(changed: Problem, seconds: float) -> Plan:
         return _plan(_plainly(changed), 0.0, clock.part(seconds), None)
 
-    return replace(told, repairs=find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve))
+    repairs, unrepaired = find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve)
+    return replace(told, repairs=repairs, unrepaired=unrepaired)
 
 
 def _plainly(asked: Problem) -> Problem:

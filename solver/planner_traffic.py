@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,12 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
 from solver.cost.tariff import LEVIED
-from solver.explain.blame import Wish, blamed, memory_wish, without
+from solver.explain.blame import Wish, binding, blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
-from solver.plan import UNPROVED, Plan
+from solver.plan import SECONDS, UNPROVED, Plan
 from solver.problem import Problem
 from solver.repairs import repair
-from solver.words import size_up, sizes_apart
+from solver.words import size, size_up, sizes_apart
 
 ROUNDS = 12
 """Multipliers that are tried."""
@@ -38,7 +38,7 @@ def within_traffic(
     gap : float
         The fraction of the cost by which the bound may stay below it.
     explaining : float, optional
-        Seconds to find out which wishes keep every plan from the budget; 0 where nobody asks.
+        Seconds to find out which wishes keep every plan from the budget; without any all of them are told.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def within_traffic(
     known.add_time(thrifty)
     known.take(thrifty.choice)
     if thrifty.bound_ps > policy.most:
-        told = _TooLittle(asked, policy, search, explaining).told(free, thrifty) if explaining else None
+        told = _TooLittle(asked, policy, search, explaining).told(free, thrifty)
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
     low, high = 0, max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
     for _ in range(ROUNDS):
@@ -137,10 +137,13 @@ class _TooLittle:
 
     def told(self, free: Plan, thrifty: Plan) -> Explanation:
         """Return the explanation, given the best plan without the budget and the one that sends least."""
-        wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
+        wishes: tuple[Wish, ...] = (*binding(self.asked), *memory_wish(self.asked))
+        proved = False
+        if self.half:
+            wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
         reason = policy_reason(self.policy)
         core = (*(fact for wish in wishes for fact in wish.facts), Fact(reason.kind, "", reason.text, reason.source))
-        least, _ = sizes_apart(thrifty.bound_ps, self.policy.most)
+        least, _ = sizes_apart(self._least(wishes, thrifty), self.policy.most)
         text = f"every plan{' with these' * bool(wishes)} sends at least {least} over {self.policy.axis}"
         found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
         found.append(repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
@@ -148,9 +151,21 @@ class _TooLittle:
             plan = Evaluation(self.asked, thrifty.choice)
             sent = plan.sent_over(self.axis)
             allowed = f"allow {size_up(sent)} over {self.policy.axis}"
-            found.append(Repair(allowed, {"traffic": sent}, plan.total / 10**12, plan.memory.peak))
+            if sent > thrifty.bound_ps:
+                allowed += f" (the least found; every plan sends at least {size(thrifty.bound_ps)})"
+            change = {"traffic": sent, "bound": thrifty.bound_ps}
+            found.append(Repair(allowed, change, plan.total / SECONDS, plan.memory.peak))
         repairs = tuple(sorted(found, key=lambda one: (one.cost is None, one.cost or 0.0)))
         return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
+
+    def _least(self, wishes: Sequence[Wish], thrifty: Plan) -> int:
+        """Return what is sent at least where nothing is asked for but some wishes."""
+        sources = {wish.written for wish in wishes}
+        gone = [wish for wish in (*binding(self.asked), *memory_wish(self.asked)) if wish.written not in sources]
+        if not gone:
+            return thrifty.bound_ps
+        alone = _thriftiest(without(self.asked, gone), self.axis, self.search).bound_ps
+        return alone if alone > self.policy.most else thrifty.bound_ps
 
     def _exceeds(self, fewer: Problem) -> bool | None:
         least = _thriftiest(fewer, self.axis, self.search)

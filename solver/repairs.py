@@ -21,6 +21,7 @@ from solver.padding import first_dim, needs_a_mask, padded
 from solver.parts import bind_refined, refine
 from solver.plan import SECONDS, Plan
 from solver.problem import CAPABILITIES, Pin, Problem
+from solver.words import size_up
 
 MOST = 5
 """Repairs of one kind."""
@@ -45,7 +46,7 @@ class Change:
 
 def find_repairs(
     asked: Problem, checker: Checker | None, core: Core, seconds: float, solve: Callable[[Problem, float], Plan]
-) -> tuple[Repair, ...]:
+) -> tuple[tuple[Repair, ...], str]:
     """Find what would make an infeasible problem feasible, and what the plans then cost.
 
     Parameters
@@ -61,8 +62,8 @@ def find_repairs(
 
     Returns
     -------
-    tuple of Repair
-        The cheapest plan first, those without a price last.
+    tuple of Repair, str
+        The cheapest plan first, those without a price last; and, where there are none, why.
     """
     begin = time.monotonic()
     changes: list[Change] = []
@@ -75,7 +76,18 @@ def find_repairs(
         left = seconds - (time.monotonic() - begin)
         priced.append(_priced(change, solve, left / (len(changes) - number)))
     known = [one for one in priced if one is not None]
-    return tuple(sorted(known, key=lambda one: (one.cost is None, one.cost or 0.0)))
+    repairs = tuple(sorted(known, key=lambda one: (one.cost is None, one.cost or 0.0)))
+    return repairs, "" if repairs else _none_found(changes, time.monotonic() - begin > seconds / 2)
+
+
+def _none_found(changes: Sequence[Change], out_of_time: bool) -> str:
+    """Say why there are no repairs."""
+    if changes:
+        tried = all_of([change.text for change in changes[:MOST]])
+        return f"No repair was found: after this no plan within the budget was found in the time there was: {tried}."
+    if out_of_time:
+        return "No repair was found in the time there was."
+    return "No repair was found: no other mesh size, padding or capability that was tried gives a plan."
 
 
 def repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
@@ -92,16 +104,38 @@ def repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
 
 
 def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
-    """Plan with a change; None where there is no plan after all, or none was found and a budget may forbid them all."""
+    """Plan with a change, and with more of a budget where all plans need it; None where that gives no plan."""
     budgets = change.asked.budget is not None or change.asked.memory is not None
     if seconds <= 0:
         return None if budgets else Repair(change.text, change.change)
     found = solve(change.asked, seconds)
     if found.status == "infeasible":
-        return None
+        return _with_more(change, found)
     if found.choice is None:
         return None if budgets else Repair(change.text, change.change)
     return repair(change.text, change.change, found)
+
+
+def _with_more(change: Change, found: Plan) -> Repair | None:
+    """Return a change together with the least budget that its plans need; None where it is no budget that they lack."""
+    for more in found.explanation.repairs if found.explanation is not None else ():
+        told = _allowing(more.change, change.asked)
+        if told:
+            both = dict(change.change)
+            for key, value in more.change.items():
+                both[key] = [*both[key], *value] if key in both and isinstance(value, list) else value
+            return replace(more, text=f"{change.text}, and {told}", change=both)
+    return None
+
+
+def _allowing(change: Mapping[str, Any], asked: Problem) -> str:
+    """Say how much more of a budget a change allows; nothing where it is no such change."""
+    if "memory" in change:
+        dropped = "".join(f", without the policy {policy}" for policy in change.get("drop_policy", ()))
+        return f"allow {size_up(change['memory'])} of memory per device{dropped}"
+    if "traffic" in change and asked.budget is not None:
+        return f"allow {size_up(change['traffic'])} over {asked.budget.axis}"
+    return ""
 
 
 def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:

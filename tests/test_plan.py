@@ -90,7 +90,8 @@ def test_an_explanation_as_json() -> None:
     assert told.pop("text") == Explanation((pin,), (), True).story
     nothing = {"support": [], "story": [], "where": "", "by": "propagation", "others": [], "beside": [], "more": False}
     nothing |= {"repairs": [], "findings": []}
-    assert told == {"core": [written], "minimal": True, "cost_delta": None, **nothing}
+    known = {"core": [written], "minimal": True, "cost_delta": None, **nothing}
+    assert {key: told[key] for key in known} == known
     assert pin.text in str(Explanation((pin,), (), True))
 
 

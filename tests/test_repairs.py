@@ -19,7 +19,7 @@ from tests.test_constraints import MANY, demanding
 FEW = settings(MANY, max_examples=40)
 
 
-def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
+def repaired(case: Case, repair: Repair, keep: str = "", memory: int | None = None) -> Plan:
     """Plan again with a repair, given as a program would read it; keep one of the pins that it drops."""
     change: dict[str, Any] = json.loads(json.dumps(repair.to_json()))["change"]
     dropped = [pin for pin in change.get("drop", []) if pin != keep]
@@ -39,7 +39,7 @@ def repaired(case: Case, repair: Repair, keep: str = "") -> Plan:
     pad = change.get("pad")
     graph = case.graph if pad is None else padded(case.graph, pad["tensor"], pad["dim"], pad["size"])
     assert graph is not None
-    return plan(graph, mesh, pins=pins, communication=communication, capabilities=granted)
+    return plan(graph, mesh, pins=pins, communication=communication, capabilities=granted, memory=memory)
 
 
 @FEW
@@ -141,3 +141,35 @@ def test_beside_communication_first_a_repair_is_priced_by_the_time_of_its_plan(m
         if repair.proved:
             assert repair.cost == pytest.approx(mended.evaluation.total / 10**12), repair
         assert repair.cost > 0
+
+
+def test_where_no_repair_is_found_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("solver.planner.EXPLAINING", (0.0, 0.0))
+    asked = {"pins": {"x": "dp=S(0)", "x*": "dp=R"}, "memory": 100}
+    told = plan(mlp(), Mesh({"dp": 2}), **asked, timeout=0.5).explanation
+    assert told is not None
+    assert not told.repairs
+    assert told.unrepaired.startswith("No repair was found")
+    assert str(told).endswith(told.unrepaired)
+    assert told.to_json()["unrepaired"] == told.unrepaired
+
+
+@settings(MANY, max_examples=15)
+@given(case=demanding())
+def test_beside_a_budget_that_no_plan_keeps_to_every_repair_allows_more(case: Case) -> None:
+    """What must be given up is found without the budget; then the least that its plans fill is allowed, too."""
+    free = plan(case.graph, case.mesh, pins=case.pins, communication=case.communication)
+    assume(free.status == "infeasible")
+    assert free.explanation is not None
+    tight = plan(case.graph, case.mesh, pins=case.pins, communication=case.communication, memory=1).explanation
+    assert tight is not None
+    assert len(tight.repairs) == len(free.explanation.repairs)
+    for repair in tight.repairs:
+        assert repair.memory == repair.change["memory"] >= repair.change["bound"] > 1
+        again = repaired(case, repair, memory=repair.change["memory"])
+        assert again.choice is not None
+        assert again.memory.peak <= repair.memory
+        if again.status == "optimal":
+            assert repair.cost is not None
+            assert again.cost is not None
+            assert again.cost <= repair.cost

@@ -73,7 +73,7 @@ def blamed(
         With these every plan exceeds the budget; and whether each is proved to be needed.
     """
     deadline = time.monotonic() + seconds
-    every = (*_binding(asked), *also)
+    every = (*binding(asked), *also)
     wishes = list(every)
     if not wishes or exceeds(without(asked, wishes)):
         return (), True
@@ -145,7 +145,7 @@ def every_wish(asked: Problem) -> Iterator[Wish]:
         yield Wish((fact,), f"drop {named}", {"drop_constraint": [expression.text]}, named, expression.text, on)
 
 
-def _binding(asked: Problem) -> list[Wish]:
+def binding(asked: Problem) -> list[Wish]:
     """Return the wishes that may keep plans from a budget: what lets go binds nothing, nor does a pin on one device."""
     freeing = {str(one) for one in asked.policy if isinstance(one, Traffic | Untie)}
     return [
