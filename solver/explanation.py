@@ -56,15 +56,32 @@ class StoryStep:
         The op or tensor that it is about.
     again : int
         How often what was told just before repeats; 0 for a sentence of its own.
+    kind : str
+        That of the fact by which it follows, as a `Fact` has it; ``again`` where it repeats what was told, ``way`` for
+        the ops between requests, ``figure`` for what a search found.
+    source : str
+        Where that fact comes from, as it was written.
+    place : str
+        Where it was set, if a person chose it.
     """
 
     text: str
     subject: str
     again: int = 0
+    kind: str = ""
+    source: str = ""
+    place: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the step as plain JSON values."""
-        return {"text": self.text, "subject": self.subject, "again": self.again}
+        return {
+            "text": self.text,
+            "subject": self.subject,
+            "again": self.again,
+            "kind": self.kind,
+            "source": self.source,
+            "place": self.place,
+        }
 
 
 @dataclass(frozen=True, slots=True)

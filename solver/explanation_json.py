@@ -48,7 +48,10 @@ def _fact(data: Mapping[str, Any]) -> Fact:
 
 
 def _step(data: Mapping[str, Any]) -> StoryStep:
-    step = StoryStep(data["text"], data["subject"], data["again"])
-    if not isinstance(step.text, str) or not isinstance(step.subject, str) or type(step.again) is not int:
+    words = {key: data.get(key, "") for key in ("kind", "source", "place")}
+    step = StoryStep(data["text"], data["subject"], data["again"], **words)
+    if not all(isinstance(word, str) for word in (step.text, step.subject, *words.values())):
         raise TypeError("a step of the story is no sentence about something")
+    if type(step.again) is not int:
+        raise TypeError(f"a step of the story repeats {step.again!r} times: it should be a number")
     return step

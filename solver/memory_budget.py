@@ -152,9 +152,11 @@ def lacking(search: BudgetSearch) -> Explanation:
     core = [fact for wish in (*wishes, *memory_wish(asked, allowed)) for fact in wish.facts]
     parts = ", ".join(f"{part} {size(count)}" for part, count in memory.parts.items() if count)
     at = f" while {memory.at!r} runs" if memory.at else ""
+    least_text = f"every plan{' with these' * bool(wishes)} fills at least {at_least} of each device"
+    found_text = f"the smallest plan found fills {filled}{at}: {parts}"
     steps = (
-        StoryStep(f"every plan{' with these' * bool(wishes)} fills at least {at_least} of each device", "memory"),
-        StoryStep(f"the smallest plan found fills {filled}{at}: {parts}", memory.at or "memory"),
+        StoryStep(least_text, "memory", kind="figure"),
+        StoryStep(found_text, memory.at or "memory", kind="figure"),
     )
     change: dict[str, Any] = {"memory": memory.peak, "bound": lowest}
     beside = ""

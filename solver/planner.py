@@ -25,6 +25,7 @@ from solver.plan import UNPROVED, Plan
 from solver.planner_communication import communication_first
 from solver.planner_traffic import within_traffic
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
+from solver.problem_wishes import COMMAND
 from solver.repairs import find_repairs
 from solver.search.branch import Progress, Report, solve
 from solver.search.build import build
@@ -290,12 +291,12 @@ def _core(asked: Problem, core: Core | None, clock: _Clock) -> Core:
 
 
 def _caller() -> str:
-    """Return where the wishes were written: an option of the command, or the file and line outside this package."""
+    """Return where the wishes were written: in the command, or the file and line outside this package."""
     frame = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module == "solver.cli":
-            return "--pin"
+            return COMMAND
         if module.partition(".")[0] != "solver":
             return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         frame = frame.f_back

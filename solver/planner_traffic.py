@@ -15,6 +15,7 @@ from solver.explain.blame import Wish, binding, blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import SECONDS, UNPROVED, Plan
 from solver.problem import Problem
+from solver.problem_wishes import place_of
 from solver.repairs import repair
 from solver.words import size, size_up, sizes_apart
 
@@ -142,7 +143,8 @@ class _TooLittle:
         if self.half:
             wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
         reason = policy_reason(self.policy)
-        core = (*(fact for wish in wishes for fact in wish.facts), Fact(reason.kind, "", reason.text, reason.source))
+        budget = Fact(reason.kind, "", reason.text, reason.source, place_of(self.asked.place, "policy"))
+        core = (*(fact for wish in wishes for fact in wish.facts), budget)
         least, _ = sizes_apart(self._least(wishes, thrifty), self.policy.most)
         text = f"every plan{' with these' * bool(wishes)} sends at least {least} over {self.policy.axis}"
         found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
@@ -156,7 +158,7 @@ class _TooLittle:
             change = {"traffic": sent, "bound": thrifty.bound_ps}
             found.append(Repair(allowed, change, plan.total / SECONDS, plan.memory.peak))
         repairs = tuple(sorted(found, key=lambda one: (one.cost is None, one.cost or 0.0)))
-        return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis),))
+        return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis, kind="figure"),))
 
     def _least(self, wishes: Sequence[Wish], thrifty: Plan) -> int:
         """Return what is sent at least where nothing is asked for but some wishes."""

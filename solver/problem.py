@@ -20,7 +20,7 @@ from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 from solver.problem_pins import Pin, ProblemError, read_pins
 from solver.problem_policy import Demand, Setting, alike, demands, forbidden, let_go, read_policy
-from solver.problem_wishes import read_expressions, read_memory, read_overlap
+from solver.problem_wishes import place_of, read_expressions, read_memory, read_overlap
 
 __all__ = ["CAPABILITIES", "COMMUNICATION", "DEFAULT_CAPABILITIES", "Pin", "Problem", "ProblemError", "problem"]
 
@@ -67,6 +67,8 @@ class Problem:
         Mesh axis, and the picoseconds that a search adds for every KiB over it.
     memory : int or None
         The bytes of one device that a plan may fill at its peak; None where there is no such limit.
+    place : str
+        Where the wishes were set, as `solver.problem_wishes.place_of` reads it.
     """
 
     graph: Graph
@@ -85,6 +87,7 @@ class Problem:
     counted: tuple[int, int] = (1, 1)
     levy: tuple[tuple[int, int], ...] = ()
     memory: int | None = None
+    place: str = ""
 
     def with_pins(self, pins: tuple[Pin, ...]) -> Problem:
         """Return the same question with these pins; the partial kinds of the graph follow from them."""
@@ -365,7 +368,7 @@ def problem(
     memory : int or str, optional
         What a plan may fill of one device at its peak: bytes, or a size as ``"80GB"`` or ``"74.5GiB"``.
     place : str, optional
-        Where the pins were set, for explanations.
+        Where the wishes were set, for explanations.
 
     Returns
     -------
@@ -389,7 +392,7 @@ def problem(
         raise ProblemError(f"objective={objective!r}: choose from {', '.join(OBJECTIVES)}")
     offered = _read_capabilities(capabilities)
     refinement = refine(graph)
-    read = tuple(read_pins(graph, mesh, refinement, {} if pins is None else pins, place))
+    read = tuple(read_pins(graph, mesh, refinement, {} if pins is None else pins, place_of(place, "pin")))
     bound = bind_refined(graph, refinement.parts, offered)
     for node, of in graph.repeats.items():
         if bound[node].rows != bound[of].rows:
@@ -400,7 +403,7 @@ def problem(
     _ = asked.alike  # refuses layers that differ
     if objective == "communication" and asked.budget is not None:
         raise ProblemError(f'{asked.budget} cannot be planned with beside objective="communication": leave one out')
-    return replace(asked, objective=objective, memory=read_memory(memory))
+    return replace(asked, objective=objective, memory=read_memory(memory), place=place)
 
 
 def _read_capabilities(capabilities: Any) -> frozenset[str]:

@@ -13,6 +13,28 @@ from solver.mesh import Mesh
 from solver.problem_pins import ProblemError
 from solver.words import read_size
 
+COMMAND = "command"
+"""The place of what is asked for by the command."""
+OPTIONS = {
+    "pin": "--pin",
+    "communication": "--communication",
+    "policy": "--policy",
+    "budget": "--memory",
+    "expression": "--constraint",
+}
+"""The option of the command that sets a wish of a kind."""
+
+
+def place_of(place: str, kind: str) -> str:
+    """Return where a wish of a kind was set, where all of them were set at a place.
+
+    Examples
+    --------
+    >>> place_of("train.py:12", "pin"), place_of(COMMAND, "pin"), place_of(COMMAND, "tie")
+    ('train.py:12', '--pin', '')
+    """
+    return OPTIONS.get(kind, "") if place == COMMAND else place if kind in OPTIONS else ""
+
 
 def read_expressions(graph: Graph, mesh: Mesh, expressions: Sequence[Expression]) -> tuple[Expression, ...]:
     """Check that expressions name what the graph and the mesh have.

@@ -116,6 +116,32 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "there is no tensor 'nobody'" in capsys.readouterr().err
 
 
+SET = {
+    "--pin": ("x:dp=S(0)", "pin"),
+    "--policy": ("no_communication(dp)", "policy"),
+    "--constraint": ("(sharded x 1 dp)", "expression"),
+    "--communication": ("none", "communication"),
+    "--memory": ("1kB", "budget"),
+}
+"""What each option of the command sets, so that there is no plan with all of them, nor with some."""
+
+
+@pytest.mark.parametrize(
+    "options", [["--memory"], ["--pin", "--constraint"], ["--pin", "--communication"], ["--policy", "--pin"]]
+)
+def test_where_a_wish_was_set_is_the_option_of_the_command(options: list[str], model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "told.json"
+    wishes = [word for option in options for word in (option, SET[option][0])]
+    more = [] if len(options) < 2 or "--constraint" in options else ["--pin", "down:dp=S(1)"]
+    assert main(["explain", str(model), "--mesh", "dp=2,tp=4", *wishes, *more, "--json", str(out)]) == 3
+    told = json.loads(out.read_text(encoding="utf-8"))
+    core = {fact["kind"]: fact["place"] for fact in told["core"]}
+    assert core == {SET[option][1]: option for option in options}
+    assert all(fact["place"] == "" for fact in told["support"])
+    for step in told["story"]:
+        assert step["place"] == core.get(step["kind"], "")
+
+
 @pytest.mark.parametrize("timeout", ["x", None, True, -1, float("nan"), float("inf")])
 def test_a_time_that_is_none_is_told_as_it_was_given(timeout: Any) -> None:
     with pytest.raises(ValueError, match=re.escape(f"timeout={timeout!r}: give seconds, a number from 0 up")):

@@ -14,6 +14,7 @@ from solver.constraints.reason import Reason, policy_reason
 from solver.constraints.reshard import communication_reason
 from solver.explanation import Fact
 from solver.problem import Problem
+from solver.problem_wishes import place_of
 from solver.words import size
 
 Exceeds = Callable[[Problem], bool | None]
@@ -103,7 +104,7 @@ def memory_wish(asked: Problem, allowed: str = "") -> Iterator[Wish]:
     """
     if asked.memory is not None:
         text = f"you allow {allowed or size(asked.memory)} of memory per device"
-        fact = Fact("budget", "memory", text, f"memory={asked.memory}")
+        fact = Fact("budget", "memory", text, f"memory={asked.memory}", place_of(asked.place, "budget"))
         named = f"the memory budget of {allowed or size(asked.memory)}"
         yield Wish((fact,), "allow any amount of memory", {"memory": None}, named, fact.source)
 
@@ -131,16 +132,18 @@ def every_wish(asked: Problem) -> Iterator[Wish]:
         on = tuple(dict.fromkeys(axes[pin.axis] for pin in pins))
         yield Wish(facts, f"drop {named}", {"drop": [source]}, named, source, on)
     if asked.communication != "any":
-        fact = _fact(communication_reason(asked))
+        fact = _fact(communication_reason(asked), place_of(asked.place, "communication"))
         named = f'communication="{asked.communication}"'
         yield Wish((fact,), 'let communication be "any"', {"communication": "any"}, named, named)
     for one in asked.policy:
-        fact, named, axis = _fact(policy_reason(one)), f"the policy {one}", getattr(one, "axis", None)
+        fact = _fact(policy_reason(one), place_of(asked.place, "policy"))
+        named, axis = f"the policy {one}", getattr(one, "axis", None)
         on = () if axis is None else (axis,)
         yield Wish((fact,), f"drop {named}", {"drop_policy": [str(one)]}, named, str(one), on)
     yield from memory_wish(asked)
     for expression in asked.expressions:
-        fact, named = _fact(expression_reason(expression)), f"the constraint {expression.text}"
+        fact = _fact(expression_reason(expression), place_of(asked.place, "expression"))
+        named = f"the constraint {expression.text}"
         on = tuple(dict.fromkeys(atom.axis for atom in expression.atoms))
         yield Wish((fact,), f"drop {named}", {"drop_constraint": [expression.text]}, named, expression.text, on)
 

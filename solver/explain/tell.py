@@ -9,12 +9,13 @@ import networkx as nx
 
 from solver.constraints.reason import Reason
 from solver.explain.core import Core, Group, kind_of
-from solver.explain.facts import Rows
+from solver.explain.facts import Facts, Rows
 from solver.explain.propagate import Step
 from solver.explain.story import Words
 from solver.explain.walk import Again, walk
 from solver.explanation import ORDER, Explanation, Fact, StoryStep
 from solver.problem import Problem
+from solver.problem_wishes import place_of
 
 
 def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool = False) -> Explanation:
@@ -33,15 +34,15 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool =
     -------
     Explanation
     """
-    places = {(pin.subject, pin.source): pin.place for pin in problem.pins}
+    places = _Places(problem)
 
     def wishes(reasons: Sequence[Reason]) -> tuple[Fact, ...]:
-        facts = (_fact(reason, places.get((reason.subject, reason.source), "")) for reason in reasons)
+        facts = (_fact(reason, places.of(reason)) for reason in reasons)
         return tuple(sorted(facts, key=lambda one: ORDER.index(one.kind) if one.kind in ORDER else len(ORDER)))
 
     refused = dict(_refused(core))
     support = tuple(refused.get(group[0], _of_group(problem, group)) for group in core.support)
-    steps, where = _steps(problem, core)
+    steps, where = _steps(problem, core, places)
     return Explanation(
         wishes(core.chosen),
         support,
@@ -52,6 +53,19 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool =
         beside=tuple(tell(problem, other) for other in others),
         more=more,
     )
+
+
+class _Places:
+    """Knows where wishes were set."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._pins = {(pin.subject, pin.source): pin.place for pin in problem.pins}
+
+    def of(self, reason: Reason) -> str:
+        """Return where a wish was set; nothing for a fact of the graph."""
+        pinned = self._pins.get((reason.subject, reason.source)) if reason.kind == "pin" else None
+        return place_of(self._problem.place, reason.kind) if pinned is None else pinned
 
 
 def _of_group(problem: Problem, group: Group) -> Fact:
@@ -85,7 +99,7 @@ def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
         yield groups[reason][0], Fact(kind, fact.subject, text, source, alike=fact.alike)
 
 
-def _steps(problem: Problem, core: Core) -> tuple[tuple[StoryStep, ...], str]:
+def _steps(problem: Problem, core: Core, places: _Places) -> tuple[tuple[StoryStep, ...], str]:
     if core.trail is None or core.view is None:
         return tuple(_met(problem, core)), ""
     facts = core.view.facts
@@ -93,11 +107,21 @@ def _steps(problem: Problem, core: Core) -> tuple[tuple[StoryStep, ...], str]:
     steps = []
     for beat in walk(facts, core.trail):
         if isinstance(beat, Again):
-            steps.append(StoryStep(words.tell(beat), facts.tensor[beat.end], beat.times))
+            steps.append(StoryStep(words.tell(beat), facts.tensor[beat.end], beat.times, "again"))
         else:
             text = words.tell(beat) if steps else words.tell(beat).removeprefix("so ").removeprefix("but ")
-            steps.append(StoryStep(text, _subject(facts.tensor[beat.step.place], beat.step)))
+            by = _follows_by(facts, beat.step)
+            subject = _subject(facts.tensor[beat.step.place], beat.step)
+            steps.append(StoryStep(text, subject, kind=by.kind, source=by.source, place=places.of(by)))
     return tuple(steps), words.where
+
+
+def _follows_by(facts: Facts, step: Step) -> Reason:
+    """Return the fact by which a step follows: of an op what keeps it from its rows, where that is not its rule."""
+    if isinstance(step.constraint, Rows):
+        keeping = [reason for reason in step.reasons if reason.kind != "rule"]
+        return keeping[0] if keeping else facts.reasons[step.constraint.reason]
+    return facts.named(step.constraint.reason)[0]
 
 
 def _subject(tensor: str, step: Step) -> str:
@@ -108,12 +132,12 @@ def _met(problem: Problem, core: Core) -> Iterator[StoryStep]:
     """Yield where the facts meet: the shortest way through the graph that joins the wishes, and what stands there."""
     way = list(_way(problem, [reason.subject for reason in core.chosen]))
     if len(way) > 1:
-        yield StoryStep(f"they are joined by {' -> '.join(map(repr, way))}", way[0])
+        yield StoryStep(f"they are joined by {' -> '.join(map(repr, way))}", way[0], kind="way")
     order = {name: i for i, name in enumerate((*problem.graph.tensors, *problem.graph.nodes))}
     for group in sorted(core.support, key=lambda one: order.get(one[0].subject, len(order))):
         more = len({reason.subject for reason in group}) - 1
         text = group[0].text + (f", and {more} more of which the same holds" if more else "")
-        yield StoryStep(text, group[0].subject)
+        yield StoryStep(text, group[0].subject, kind=group[0].kind, source=group[0].source)
 
 
 def _way(problem: Problem, subjects: Sequence[str]) -> Iterator[str]:

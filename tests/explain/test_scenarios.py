@@ -20,11 +20,14 @@ import pytest
 from solver import Plan
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
+from solver.constraints.reason import CHOSEN
 from solver.explanation import Explanation
 from solver.explanation_json import read as read_json
 from solver.padding import padded
 from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
 
+UNWRITTEN = ("divisibility", "storage", "delivery", "kinds")
+"""Kinds of facts of the graph that nothing was written for."""
 SCENARIOS = scenarios()
 INFEASIBLE = [one for one in SCENARIOS if one.verdict == "infeasible"]
 
@@ -66,6 +69,22 @@ def test_the_core_is_a_fact_about_the_wishes(scenario: Scenario) -> None:
         for one in core:
             fewer = scenario.wishes.only([fact for fact in core if fact != one], graph)
             assert checked(fewer.on(graph)), one
+
+
+@each(INFEASIBLE)
+def test_every_fact_and_step_says_what_it_is_and_where_it_was_set(scenario: Scenario) -> None:
+    """The wishes of scenarios are set in the file that plans them; facts of the graph are set nowhere."""
+    told = why_there_is_no_plan(scenario).to_json()
+    for one in (told, *told["beside"]):
+        known = {(fact["kind"], fact["source"]) for part in ("core", "support") for fact in one[part]}
+        for fact in (*one["core"], *one["support"], *one["story"]):
+            assert fact["kind"]
+            assert fact["source"] or fact["kind"] in ("again", "way", "figure", *UNWRITTEN), fact
+            set_here = fact["kind"] in ("pin", "policy", "expression", "communication", "budget")
+            assert fact["place"].startswith("scenario.py:") == set_here, fact
+        for step in one["story"]:
+            if step["kind"] in CHOSEN:
+                assert (step["kind"], step["source"]) in known
 
 
 @each(INFEASIBLE)
