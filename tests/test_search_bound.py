@@ -218,7 +218,7 @@ def fingerprint() -> str:
         told += [array.tolist() for array in dual.state] + [
             incumbent.cost,
             incumbent.assignment,
-            tension(dual, dual.state.choice),
+            tension(dual, dual.state.choice, dual.closed()),
         ]
         told += [part.tolist() for pair in dual.messages() for part in pair]
     return repr(told)
@@ -342,7 +342,7 @@ def test_what_the_choice_pays_above_the_bound_is_told_part_by_part() -> None:
         network = frustrated(seed)
         dual = swept(network, 5)
         assert dual is not None
-        node, paid = tension(dual, dual.state.choice)
+        node, paid = tension(dual, dual.state.choice, dual.closed())
         assert (node >= 0).all()
         assert (paid >= 0).all()
         least = sum(int(v.min()) for v in variable_sums(network, dual.messages()))

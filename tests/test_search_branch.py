@@ -60,7 +60,7 @@ def test_a_region_is_priced_like_the_whole(seed: int) -> None:
     choices = [np.array([draw.integers(0, len(v)) for v in whole.values], np.int32) for _ in range(6)]
     fixed = choices[0]
     members = np.sort(draw.permutation(len(fixed))[: draw.integers(1, len(fixed) + 1)])
-    found = part(whole, fixed, members)
+    found = part(whole, fixed, members, [np.arange(len(whole.values[i])) for i in members])
     allowed = []
     for choice in choices:
         full = fixed.copy()

@@ -47,6 +47,13 @@ class Flat(NamedTuple):
     """Where in `thin_at` and `thin_price` the allowed pairs of a row or column start."""
     thin_at: NDArray[np.uint32]
     thin_price: IntArray
+    steps_on: IntArray
+    steps_back: IntArray
+    """Where in `step_start` the rows and the columns of an edge with a skeleton start, -1 for another edge."""
+    step_start: IntArray
+    """Where in `step_at` and `step_price` the steps from a row or column start."""
+    step_at: NDArray[np.uint32]
+    step_price: IntArray
 
 
 class State(NamedTuple):

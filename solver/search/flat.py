@@ -17,6 +17,7 @@ from solver.search.arrays import Flat
 from solver.search.kernels import DEAD, FORBIDDEN, LIMIT
 from solver.search.network import INF, BoolArray, Domains, Edge, IdArray, IntArray, Network
 from solver.search.shares import shares
+from solver.search.skeleton import LARGE, Skeleton, skeleton
 
 SCALE_BITS = 12
 """Messages of a certificate are integers in units of ``2**-SCALE_BITS`` picoseconds."""
@@ -116,6 +117,11 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
     codes, tables = _Codes(), _Tables(shift)
     tails = [codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail]) for edge in network.edges]
     heads = [codes.add(edge.head_index, edge.table.shape[1], values[edge.head]) for edge in network.edges]
+    skeletons = _Skeletons(shift)
+    for e, edge in enumerate(network.edges):
+        if len(tails[e][0]) * len(heads[e][0]) >= LARGE and skeletons.has(edge.table):
+            tails[e] = codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail], whole=True)
+            heads[e] = codes.add(edge.head_index, edge.table.shape[1], values[edge.head], whole=True)
     row_ids, column_ids = tuple(side[0] for side in tails), tuple(side[0] for side in heads)
     placed = _ints([tables.add(edge, *ids) for edge, *ids in zip(network.edges, row_ids, column_ids, strict=True)])
     tail, head = _ints([edge.tail for edge in network.edges]), _ints([edge.head for edge in network.edges])
@@ -143,6 +149,7 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
         column_start=_offsets(column_ids),
         pool=_joined(codes.pool, np.uint32),
         **tables.arrays(placed),
+        **skeletons.arrays(network.edges, row_ids, column_ids),
     )
     costs = [scaled(variable.cost[kept], shift) for variable, kept in zip(network.variables, values, strict=True)]
     return FlatNetwork(
@@ -214,16 +221,16 @@ class _Codes:
         self.pool: list[NDArray[np.uint32]] = []
         self.size = 0
         self.at: dict[bytes, int] = {}
-        self.known: dict[tuple[int, int, bytes], tuple[IntArray, list[int]]] = {}
+        self.known: dict[tuple[int, int, bytes, bool], tuple[IntArray, list[int]]] = {}
 
-    def add(self, index: IdArray, size: int, kept: IntArray) -> tuple[IntArray, list[int]]:
+    def add(self, index: IdArray, size: int, kept: IntArray, *, whole: bool = False) -> tuple[IntArray, list[int]]:
         """Return the table ids to keep, and where in the pool the kept values of each column of `index` start."""
-        key = (id(index), size, kept.tobytes())
+        key = (id(index), size, kept.tobytes(), whole)
         if key not in self.known:
             codes = index[kept]
             used = np.zeros(size, np.bool_)
             used[codes] = True
-            if used.sum() > CROWDED * size:
+            if whole or used.sum() > CROWDED * size:
                 used[:] = True
             new = (np.cumsum(used) - 1).astype(np.uint32)
             self.known[key] = np.flatnonzero(used), [self._place(new[column]) for column in np.atleast_2d(codes.T)]
@@ -287,6 +294,48 @@ class _Tables:
             "thin_start": _joined(starts, np.int64),
             "thin_at": _joined(at, np.uint32),
             "thin_price": _joined(price, np.int64),
+        }
+
+
+class _Skeletons:
+    """The skeletons of the large tables, in the chosen unit."""
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+        self.known: dict[int, Skeleton | None] = {}
+
+    def has(self, table: IntArray) -> bool:
+        """Return whether a table is the cheapest sums of a few steps; prices that were rounded are not."""
+        if id(table) not in self.known:
+            self.known[id(table)] = skeleton(table) if self.shift >= 0 else None
+        return self.known[id(table)] is not None
+
+    def arrays(
+        self, edges: Sequence[Edge], rows: Sequence[IntArray], columns: Sequence[IntArray]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the fields of `Flat` that hold skeletons, for edges with these rows and columns of their tables."""
+        places: dict[int, tuple[int, int]] = {}
+        starts: list[IntArray] = []
+        found: list[Skeleton] = []
+        lines = steps = 0
+        for number, bones in self.known.items():
+            if bones is not None:
+                count = len(bones.start)
+                places[number] = lines, lines + count
+                for side in (bones, bones.turned()):
+                    starts.append(steps + side.start)
+                    found.append(side)
+                    steps, lines = steps + len(side.at), lines + count
+        whole = [
+            places.get(id(edge.table), (-1, -1)) if (len(one), len(other)) == edge.table.shape else (-1, -1)
+            for edge, one, other in zip(edges, rows, columns, strict=True)
+        ]
+        return {
+            "steps_on": _ints([place[0] for place in whole]),
+            "steps_back": _ints([place[1] for place in whole]),
+            "step_start": _joined(starts, np.int64),
+            "step_at": _joined([side.at for side in found], np.uint32),
+            "step_price": _joined([side.price << max(0, self.shift) for side in found], np.int64),
         }
 
 

@@ -43,7 +43,10 @@ def across(flat: Flat, e: int, forward: bool, start: IntArray, out: IntArray) ->
     """Carry a vector over the rows of edge `e` to its columns, or back: the least of price plus entry."""
     count, width = (flat.columns[e], flat.rows[e]) if forward else (flat.rows[e], flat.columns[e])
     lines = flat.thin_columns[e] if forward else flat.thin_rows[e]
-    if lines >= 0:
+    steps = flat.steps_on[e] if forward else flat.steps_back[e]
+    if steps >= 0:
+        along(flat, steps, count, start, out)
+    elif lines >= 0:
         for i in range(count):
             least = FORBIDDEN
             for k in range(flat.thin_start[lines + i], flat.thin_start[lines + i + 1]):
@@ -53,6 +56,25 @@ def across(flat: Flat, e: int, forward: bool, start: IntArray, out: IntArray) ->
         min_plus(flat.transposed[flat.table_start[e] :], start, count, width, out)
     else:
         min_plus(flat.tables[flat.table_start[e] :], start, count, width, out)
+
+
+@loop
+def along(flat: Flat, steps: int, count: int, start: IntArray, out: IntArray) -> None:
+    """Carry a vector along the steps of a skeleton, there and back through the layouts until nothing gets cheaper."""
+    for i in range(count):
+        out[i] = start[i]
+    changed, walk = True, 0
+    while changed:
+        changed = False
+        for n in range(count):
+            i = n if walk % 2 == 0 else count - 1 - n
+            if out[i] < DEAD:
+                for k in range(flat.step_start[steps + i], flat.step_start[steps + i + 1]):
+                    price = out[i] + flat.step_price[k]
+                    if price < out[flat.step_at[k]]:
+                        out[flat.step_at[k]] = price
+                        changed = True
+        walk += 1
 
 
 @loop
@@ -319,6 +341,15 @@ def least_sums(flat: Flat, state: State, values: int, out: IntArray) -> None:
     total = np.empty(values, np.int64)
     for i in range(len(out)):
         out[i] = gather(flat, state, i, total)
+
+
+@compiled
+def within(flat: Flat, state: State, i: int, spend: int, values: int) -> IntArray:
+    """Return the values of variable i that pay at most `spend` above its least, with all messages to it."""
+    total = np.empty(values, np.int64)
+    most = gather(flat, state, i, total) + min(spend, DEAD)
+    count = flat.start[i + 1] - flat.start[i]
+    return np.flatnonzero(total[:count] <= min(most, DEAD - 1))
 
 
 @loop

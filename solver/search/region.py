@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from solver.search.arrays import Flat
 from solver.search.bound import Dual
 from solver.search.flat import FlatNetwork
 from solver.search.incumbent import Incumbent
-from solver.search.kernels import DEAD
+from solver.search.kernels import DEAD, within
 from solver.search.network import INF, Edge, IdArray, IntArray, Network, Variable
 from solver.search.split import tension
 
@@ -47,21 +47,25 @@ def improve(incumbent: Incumbent, dual: Dual, solver: Solver, over: Callable[[],
     cost, better = incumbent.cost, True
     while better:
         better = False
-        for region in _regions(incumbent, dual):
+        for region, kept in _regions(incumbent, dual):
             if over():
                 break
-            choice = _solved(dual.network, incumbent, region, solver)
+            choice = _solved(dual.network, incumbent, region, kept, solver)
             if choice is not None and incumbent.offer(choice):
                 better = True
                 break
     return incumbent.cost < cost
 
 
-def _regions(incumbent: Incumbent, dual: Dual) -> Iterator[IntArray]:
-    """Yield regions of each size around the variables where the incumbent pays most above the bound."""
-    flat = dual.network.flat
+def _regions(incumbent: Incumbent, dual: Dual) -> Iterator[tuple[IntArray, list[IntArray]]]:
+    """Yield regions of each size around the variables where the incumbent pays most above the bound.
+
+    With the flat values of each variable that are in some better assignment of the region: those that alone do not pay
+    more above the bound than the incumbent pays in all of it.
+    """
+    flat, closed = dual.network.flat, dual.closed()
     assert incumbent.choice is not None
-    node, edge = tension(dual, incumbent.choice)
+    node, edge = tension(dual, incumbent.choice, closed)
     paid = np.minimum(node, DEAD).astype(np.float64)
     for ends in (flat.tail, flat.head):
         np.add.at(paid, ends, np.minimum(edge, DEAD) / 2)
@@ -72,7 +76,10 @@ def _regions(incumbent: Incumbent, dual: Dual) -> Iterator[IntArray]:
             region = _around(flat, int(site), size)
             if region.tobytes() not in seen:
                 seen.add(region.tobytes())
-                yield region
+                inside = np.zeros(len(node), np.bool_)
+                inside[region] = True
+                spent = int(node[region].sum() + edge[inside[flat.tail] | inside[flat.head]].sum())
+                yield region, [within(flat, closed, int(i), spent, dual.values) for i in region]
 
 
 def _around(flat: Flat, site: int, size: int) -> IntArray:
@@ -89,18 +96,20 @@ def _around(flat: Flat, site: int, size: int) -> IntArray:
     return np.array(sorted(found), np.int64)
 
 
-def _solved(network: FlatNetwork, incumbent: Incumbent, region: IntArray, solver: Solver) -> IdArray | None:
+def _solved(
+    network: FlatNetwork, incumbent: Incumbent, region: IntArray, kept: list[IntArray], solver: Solver
+) -> IdArray | None:
     """Return the incumbent with the region solved anew."""
     assert incumbent.choice is not None
-    found = solver(part(network, incumbent.choice, region))
+    found = solver(part(network, incumbent.choice, region, kept))
     if found is None:
         return None
     choice = incumbent.choice.copy()
-    choice[region] = found
+    choice[region] = [values[k] for values, k in zip(kept, found, strict=True)]
     return choice
 
 
-def part(network: FlatNetwork, choice: IdArray, region: IntArray) -> Network:
+def part(network: FlatNetwork, choice: IdArray, region: IntArray, kept: Sequence[IntArray]) -> Network:
     """Return the network of some variables and their flat values, all others fixed.
 
     Parameters
@@ -111,6 +120,8 @@ def part(network: FlatNetwork, choice: IdArray, region: IntArray) -> Network:
         A flat value for each of its variables.
     region : int64 array
         The variables that stay free, in order.
+    kept : sequence of int64 arrays
+        The flat values that each of them may take.
 
     Returns
     -------
@@ -119,14 +130,15 @@ def part(network: FlatNetwork, choice: IdArray, region: IntArray) -> Network:
     """
     flat, whole = network.flat, network.network
     place = {int(i): k for k, i in enumerate(region)}
-    costs = [whole.variables[i].cost[network.values[i]] for i in region]
+    values = [network.values[i][flat_values] for i, flat_values in zip(region, kept, strict=True)]
+    costs = [whole.variables[i].cost[own] for i, own in zip(region, values, strict=True)]
     edges: list[Edge] = []
     for i, k in place.items():
         for e in flat.in_edge[flat.in_start[i] : flat.in_start[i + 1]]:
             edge, tail = whole.edges[e], int(flat.tail[e])
-            columns = edge.head_index[network.values[i]]
+            columns = edge.head_index[values[k]]
             if tail in place:
-                rows = edge.tail_index[network.values[tail]]
+                rows = edge.tail_index[values[place[tail]]]
                 edges.append(Edge(edge.name, place[tail], k, edge.table, rows, columns))
             else:
                 made, held = edge.tail_index[network.values[tail][choice[tail]]]
@@ -134,7 +146,7 @@ def part(network: FlatNetwork, choice: IdArray, region: IntArray) -> Network:
         for e in flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]:
             edge, head = whole.edges[e], int(flat.head[e])
             if head not in place:
-                made, held = edge.tail_index[network.values[i]].T
+                made, held = edge.tail_index[values[k]].T
                 column = edge.head_index[network.values[head][choice[head]]]
                 costs[k] = _sum(costs[k], np.minimum(edge.table[made, column], edge.table[held, column]))
     names = [whole.variables[i] for i in region]

@@ -14,7 +14,7 @@ CANDIDATES = 8
 """How many variables are tried."""
 
 
-def tension(dual: Dual, choice: IdArray) -> tuple[IntArray, IntArray]:
+def tension(dual: Dual, choice: IdArray, closed: State) -> tuple[IntArray, IntArray]:
     """Return what a choice pays above the least, at each variable and at each edge.
 
     Parameters
@@ -23,13 +23,15 @@ def tension(dual: Dual, choice: IdArray) -> tuple[IntArray, IntArray]:
         The messages.
     choice : int32 array
         A flat value for each variable.
+    closed : State
+        What `dual.closed` gave.
 
     Returns
     -------
     node, edge : int64 arrays
         In units; their sum is the price of the choice less the bound.
     """
-    flat, closed = dual.network.flat, dual.closed()
+    flat = dual.network.flat
     column = flat.column_start[:-1] + flat.pool[flat.into + choice[flat.head]]
     made, held = (flat.row_start[:-1] + flat.pool[at + choice[flat.tail]] for at in (flat.made, flat.held))
     felt = np.minimum(closed.to_tail[made], closed.to_tail[held]), closed.to_head[column]
@@ -57,7 +59,7 @@ def proposals(dual: Dual) -> list[tuple[int, IntArray]]:
     flat, state = dual.network.flat, dual.state
     alive = state.cost < DEAD
     left = np.add.reduceat(alive, flat.start[:-1], dtype=np.int64) if len(flat.start) > 1 else np.zeros(0, np.int64)
-    node, edge = tension(dual, state.choice)
+    node, edge = tension(dual, state.choice, dual.closed())
     score = np.minimum(node, DEAD).astype(np.float64)
     for ends in (flat.tail, flat.head):
         np.add.at(score, ends, np.minimum(edge, DEAD) / 2)
