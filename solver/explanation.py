@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from solver.explanation_plan import Alternative, Lies, Part
 from solver.words import duration, size, size_up
 
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
@@ -209,6 +210,12 @@ class Explanation:
         Of an answer about a whole plan: what it says, one by one.
     unrepaired : str
         Why there are no repairs, where they were looked for.
+    lies : Lies or None
+        Of an answer about a tensor: how it lies, and what keeps it there.
+    alternatives : tuple of Alternative
+        Of such an answer: how else it might lie, and what became of that.
+    parts : tuple of Part
+        Of what `cost_delta` is made; they add up to it.
     """
 
     core: tuple[Fact, ...]
@@ -224,6 +231,9 @@ class Explanation:
     more: bool = False
     findings: tuple[Finding, ...] = ()
     unrepaired: str = ""
+    lies: Lies | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def text(self) -> str:
@@ -302,8 +312,11 @@ class Explanation:
             "more": self.more,
             "unrepaired": self.unrepaired,
             "findings": [finding.to_json() for finding in self.findings],
+            "choice": None if self.lies is None else self.lies.to_json(),
+            "alternatives": [one.to_json() for one in self.alternatives],
+            "parts": [part.to_json() for part in self.parts],
             "cost_delta": self.cost_delta,
-            "text": self.text,
+            "text": str(self),
         }
 
 

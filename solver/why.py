@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ops.placement import Partial, Parts, Placement, Shard, layout_text
+from solver.difference import difference, parts
+from solver.difference import told as told_parts
 from solver.explanation import Explanation, Fact, StoryStep, told_once
+from solver.explanation_plan import Alternative, Lies
 from solver.layout import placements
 from solver.plan import SECONDS, Plan
 from solver.planner import nonnegative, plan_problem
@@ -18,8 +20,6 @@ from solver.problem import Pin, Problem, ProblemError, problem
 from solver.repairs import more_capabilities, repair
 from solver.words import duration
 
-MOST_CHANGES = 6
-"""Collectives that are told of what another plan does differently."""
 MOST_PINS = 5
 """Pins that are tried as what a layout comes from."""
 
@@ -50,16 +50,47 @@ def why_not(plan: Plan, tensor: str, wish: Mapping[str, Any] | str, timeout: flo
     """
     timeout = nonnegative("timeout", timeout)
     _has_a_choice(plan)
-    asked = _with(plan.problem, tensor, wish)
+    wanted = _read(plan.problem, tensor, wish)
+    asked = _with(plan.problem, wanted)
     found = plan_problem(asked, timeout)
-    what = f"{tensor!r} at {_wish_text(asked, plan.problem)}"
+    told = _not_so(_Question(plan, tensor, wanted), asked, found, timeout)
+    placed = {asked.mesh.axes[pin.axis]: pin.placement for pin in wanted}
+    return replace(told, lies=_lies(plan, tensor), alternatives=(_alternative(placed, plan, found, told.answer),))
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked about a tensor of a plan."""
+
+    plan: Plan
+    tensor: str
+    wanted: tuple[Pin, ...]
+
+    @property
+    def text(self) -> str:
+        """What is asked, as a sentence has it."""
+        axes = self.plan.problem.mesh.axes
+        told = dict.fromkeys(f"{pin.placement} on {axes[pin.axis]}" for pin in self.wanted)
+        return f"{self.tensor!r} at {', '.join(told)}"
+
+    @property
+    def already(self) -> bool:
+        """Whether the plan has it so."""
+        layout = _layout(self.plan, self.tensor)
+        axes = self.plan.problem.mesh.axes
+        return all(layout[axes[pin.axis]] == pin.placement for pin in self.wanted)
+
+
+def _not_so(question: _Question, asked: Problem, found: Plan, timeout: float) -> Explanation:
+    """Put into words what became of a wish."""
+    what, plan = question.text, question.plan
     if found.status == "infeasible":
         assert found.explanation is not None
         told = _impossible(what, found.explanation, plan.problem)
         return _with_capabilities(told, plan, asked, timeout)
     if found.choice is None:
         return replace(_NOTHING, answer=f"Neither a plan with {what} nor a proof that there is none was found.")
-    told = _priced(what, plan, found)
+    told = _priced(f"{what}, where it lies already," if question.already else what, plan, found)
     return replace(told, answer=f"With {told.answer}{_leaving(asked, plan.problem)}")
 
 
@@ -86,37 +117,55 @@ def why(plan: Plan, tensor: str, timeout: float) -> Explanation:
     """
     timeout = nonnegative("timeout", timeout)
     _has_a_choice(plan)
-    use = plan.problem.use_named.get(tensor)
-    layout = plan.layout(tensor) if use is None else plan.needed(tensor)
-    lies = "lies" if use is None else "needs"
-    pins = ", ".join(f"{pin.placement} on {plan.problem.mesh.axes[pin.axis]}" for pin in _pins(plan.problem, tensor))
-    here = f"{tensor!r} {lies} {layout_text(tuple(layout.values()))}" + (f", pinned to {pins}" if pins else "")
+    use, lies, layout = plan.problem.use_named.get(tensor), _lies(plan, tensor), _layout(plan, tensor)
+    pins = ", ".join(f"{placement} on {axis}" for axis, placement in lies.pinned.items())
+    verb = "lies" if use is None else "needs"
+    here = f"{tensor!r} {verb} {layout_text(tuple(layout.values()))}" + (f", pinned to {pins}" if pins else "")
     others = list(_others(plan.problem, tensor if use is None else use.tensor, layout))
     if not others:
-        return replace(_NOTHING, answer=f"{here}: it can lie no other way on this mesh.")
-    found, refused, unsettled = [], [], []
-    for axis, placement in others:
-        other = plan_problem(_with(plan.problem, tensor, {axis: placement}), timeout / len(others))
-        if other.choice is not None:
-            found.append((other.evaluation.total, f"{placement} on {axis}", other))
-        elif other.explanation is not None:
-            refused.append(other.explanation)
-        else:
-            unsettled.append(f"{placement} on {axis}")
-    impossible = (
-        f"\n{len(refused)} other placement{'s are' if len(refused) > 1 else ' is'} impossible." if refused else ""
-    )
+        return replace(_NOTHING, lies=lies, answer=f"{here}: it can lie no other way on this mesh.")
+    tried = [_try(plan, tensor, axis, placement, timeout / len(others)) for axis, placement in others]
+    told = _next_best(plan, here, tensor, tried)
+    if told.cost_delta is not None:
+        pin, comes = _provenance(plan, tensor, layout, timeout)
+        lies, told = replace(lies, pin=pin), replace(told, answer=told.answer + comes)
+    return replace(told, lies=lies, alternatives=tuple(one.alternative for one in tried))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A plan with another placement."""
+
+    what: str
+    other: Plan
+    alternative: Alternative
+
+
+def _try(plan: Plan, tensor: str, axis: str, placement: Placement, seconds: float) -> _Tried:
+    other = plan_problem(_with(plan.problem, _read(plan.problem, tensor, {axis: placement})), seconds)
+    what, because = f"{placement} on {axis}", ""
+    if other.explanation is not None:
+        because = _impossible(f"{tensor!r} at {what}", other.explanation, plan.problem).answer
+    return _Tried(what, other, _alternative({axis: placement}, plan, other, because))
+
+
+def _next_best(plan: Plan, here: str, tensor: str, tried: Sequence[_Tried]) -> Explanation:
+    """Tell the cheapest of other placements; where none is possible what forbids them all."""
+    found = [one for one in tried if one.other.choice is not None]
+    refused = [one.other.explanation for one in tried if one.other.explanation is not None]
+    unsettled = [one.what for one in tried if one.other.choice is None and one.other.explanation is None]
+    count = len(refused)
+    impossible = f"\n{count} other placement{'s are' if count > 1 else ' is'} impossible." if count else ""
     rest = impossible + _unsettled(unsettled)
     if not found and unsettled:
         answer = f"{here}. Whether it could lie otherwise is not settled.{rest}"
         return replace(_NOTHING, minimal=False, answer=answer)
     if not found:
         return _forced(here, refused, plan.problem)
-    _, what, best = min(found, key=lambda one: one[0])
-    told = _priced(f"{tensor!r} at {what}", plan, best)
-    comes = _provenance(plan, tensor, layout, timeout)
+    best = min(found, key=lambda one: one.other.evaluation.cost)
+    told = _priced(f"{tensor!r} at {best.what}", plan, best.other)
     best_of = "The next best that was found" if unsettled else "The next best"
-    return replace(told, answer=f"{here}. {best_of} is {what}: with {told.answer}{rest}{comes}")
+    return replace(told, answer=f"{here}. {best_of} is {best.what}: with {told.answer}{rest}")
 
 
 def _unsettled(others: Sequence[str]) -> str:
@@ -126,22 +175,22 @@ def _unsettled(others: Sequence[str]) -> str:
     return f"\nNeither a plan nor a proof that there is none was found with {' or with '.join(others)}."
 
 
-def _provenance(plan: Plan, tensor: str, layout: Mapping[str, Placement], timeout: float) -> str:
+def _provenance(plan: Plan, tensor: str, layout: Mapping[str, Placement], timeout: float) -> tuple[str | None, str]:
     """Say which pin a layout comes from: the one without which the best plan has the tensor otherwise."""
     asked = plan.problem
     if not any(isinstance(placement, Shard) for placement in layout.values()):
-        return ""
+        return None, ""
     sources = list(dict.fromkeys(pin.source for pin in asked.pins if pin.subject != tensor))[:MOST_PINS]
     for source in sources:
         without = asked.with_pins(tuple(pin for pin in asked.pins if pin.source != source))
         other = plan_problem(without, timeout / len(sources))
         if other.choice is None:
             continue
-        there = other.needed(tensor) if tensor in asked.use_named else other.layout(tensor)
+        there = _layout(other, tensor)
         if there != layout:
             otherwise = layout_text(tuple(there.values()))
-            return f"\nIt comes from the pin {source}: without it {tensor!r} would lie {otherwise}."
-    return "\nIt comes from no pin on another tensor: it is what costs least."
+            return source, f"\nIt comes from the pin {source}: without it {tensor!r} would lie {otherwise}."
+    return None, "\nIt comes from no pin on another tensor: it is what costs least."
 
 
 def _pins(asked: Problem, tensor: str) -> list[Pin]:
@@ -163,16 +212,18 @@ def _has_a_choice(plan: Plan) -> None:
         raise ProblemError(f"there is no plan to ask: the status is {plan.status}")
 
 
-def _with(asked: Problem, tensor: str, wish: Mapping[str, Any] | str) -> Problem:
-    """Return a question with one more pin."""
-    more = problem(asked.graph, asked.mesh, pins={tensor: wish}, capabilities=asked.capabilities)
-    return asked.with_pins((*asked.pins, *(pin for pin in more.pins if pin not in asked.pins)))
+def _read(asked: Problem, tensor: str, wish: Mapping[str, Any] | str) -> tuple[Pin, ...]:
+    """Read what is asked about a tensor as pins."""
+    return problem(asked.graph, asked.mesh, pins={tensor: wish}, capabilities=asked.capabilities).pins
 
 
-def _wish_text(asked: Problem, before: Problem) -> str:
-    new = asked.pins[len(before.pins) :]
-    told = dict.fromkeys(f"{pin.placement} on {asked.mesh.axes[pin.axis]}" for pin in new)
-    return ", ".join(told) or "what is pinned already"
+def _with(asked: Problem, more: Sequence[Pin]) -> Problem:
+    """Return a question with more pins."""
+    return asked.with_pins((*asked.pins, *(pin for pin in more if pin not in asked.pins)))
+
+
+def _layout(plan: Plan, subject: str) -> Mapping[str, Placement]:
+    return plan.layout(subject) if subject not in plan.problem.use_named else plan.needed(subject)
 
 
 def _others(asked: Problem, tensor: str, layout: Mapping[str, Placement]) -> Iterator[tuple[str, Placement]]:
@@ -242,30 +293,25 @@ def _forced(here: str, refused: list[Explanation], asked: Problem) -> Explanatio
 def _priced(what: str, plan: Plan, other: Plan) -> Explanation:
     before, after = plan.evaluation.total, other.evaluation.total
     more = after - before
-    said = difference(more, before)
     best = "the best plan" if other.status == "optimal" else "a plan (not proved to be the best)"
-    lines = [f"{what} {best} takes {duration(after)}, {said}."]
-    sent_before, sent_after = _collectives(plan), _collectives(other)
-    for sign, one, two in (("then", sent_after, sent_before), ("no longer", sent_before, sent_after)):
-        changed = sorted((one - two).items(), key=lambda item: (-item[0][1], item[0]))
-        lines += [f"  {sign} {text}: {duration(time)}" for (text, time), _ in changed[:MOST_CHANGES] if time]
-    return replace(_NOTHING, cost_delta=more / SECONDS, answer="\n".join(lines))
+    changes = parts(plan, other)
+    lines = [f"{what} {best} takes {duration(after)}, {difference(more, before)}.", *told_parts(changes)]
+    return replace(_NOTHING, cost_delta=more / SECONDS, parts=changes, answer="\n".join(lines))
 
 
-def difference(more: int, before: int) -> str:
-    """Return how much more or less time that is, in picoseconds."""
-    share = f" ({more / before:+.1%})" if before else ""
-    return "as much" if not more else f"{duration(abs(more))} {'more' if more > 0 else 'less'}{share}"
+def _alternative(placement: Mapping[str, Placement], plan: Plan, other: Plan, because: str) -> Alternative:
+    """Return what became of another placement; why, where it is impossible."""
+    placed = _written(placement)
+    if other.choice is None:
+        return Alternative(placed, other.status, because=because)
+    more = (other.evaluation.total - plan.evaluation.total) / SECONDS
+    return Alternative(placed, other.status, other.evaluation.total / SECONDS, more, parts(plan, other))
 
 
-def _collectives(plan: Plan) -> Counter[tuple[str, int]]:
-    """Return what a plan sends: a text and a time for each collective, of reshards and of kernels."""
-    axes = plan.problem.mesh.axes
-    found = Counter(
-        (f"{told.kind}[{told.axis}] of {reshard.tensor}", move.time)
-        for reshard in plan.reshards
-        for told, move in zip(reshard.collectives, reshard.moves, strict=True)
-    )
-    for node, steps in plan.kernels.items():
-        found.update((f"{one.kind}[{','.join(axes[axis] for axis in one.axes)}] in {node}", one.time) for one in steps)
-    return found
+def _written(layout: Mapping[str, Placement]) -> dict[str, str]:
+    return {axis: str(placement) for axis, placement in layout.items()}
+
+
+def _lies(plan: Plan, subject: str) -> Lies:
+    pinned = {plan.problem.mesh.axes[pin.axis]: pin.placement for pin in _pins(plan.problem, subject)}
+    return Lies(subject, _written(_layout(plan, subject)), _written(pinned))

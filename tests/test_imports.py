@@ -46,6 +46,7 @@ FLOW = (
         "solver.frontier",
         "solver.greedy",
         "solver.repairs",
+        "solver.difference",
         "solver.why",
         "solver.prices",
         "solver.advice",

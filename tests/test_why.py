@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from ops.placement import Replicate, Shard
 from solver import Graph, Mesh, Plan, plan, reference
 from solver.constraints.policy import traffic
+from solver.explanation import Explanation
 from solver.plan import SECONDS
 from solver.problem import ProblemError
 from solver.reference_task import Task
 from solver.report.text import headline
+from solver.words import duration
 from tests.graphs import Case, mlp, random_graphs
 from tests.test_constraints import MANY
 
@@ -114,6 +117,78 @@ def test_what_leaves_no_other_layout_is_told() -> None:
     g.output(g.op("relu", g.input("x", (3,)), name="y"))
     alone = plan(g, Mesh({"dp": 2}))
     assert alone.why("x").text == "'x' lies [R]: it can lie no other way on this mesh."
+
+
+def hold_parts(told: Explanation) -> None:
+    """What is told in parts adds up to the difference, in JSON and in words."""
+    assert told.cost_delta is not None
+    written = json.loads(json.dumps(told.to_json()))
+    assert sum(part["seconds"] for part in written["parts"]) == pytest.approx(told.cost_delta, abs=1e-14)
+    for other in written["alternatives"]:
+        if other["cost"] is not None:
+            assert sum(part["seconds"] for part in other["parts"]) == pytest.approx(other["cost_delta"], abs=1e-14)
+
+
+@FEW
+@given(case=random_graphs(max_ops=4, max_axes=2), data=st.data())
+def test_the_parts_of_a_difference_add_up(case: Case, data: st.DataObject) -> None:
+    found = plan(case.graph, case.mesh, pins=case.pins, communication=case.communication)
+    assume(found.status == "optimal")
+    tensor = data.draw(st.sampled_from(sorted(case.graph.tensors)))
+    told = found.why(tensor)
+    assert told.lies is not None
+    assert dict(told.lies.layout) == {axis: str(placed) for axis, placed in found.layout(tensor).items()}
+    if told.cost_delta is not None:
+        hold_parts(told)
+        best = min(one.cost for one in told.alternatives if one.cost is not None)
+        assert found.cost is not None
+        assert told.cost_delta == pytest.approx(best - found.cost, abs=1e-14)
+    for one in told.alternatives:
+        assert (one.status == "infeasible") == one.because.startswith("No plan has ")
+
+
+def test_why_is_a_choice_with_alternatives(found: Plan) -> None:
+    told = found.why("w1")
+    hold_parts(told)
+    written = told.to_json()
+    assert written["choice"] == {
+        "subject": "w1",
+        "layout": {"dp": "R", "tp": "R"},
+        "pinned": {},
+        "comes_from": None,
+    }
+    placements = [one["placement"] for one in written["alternatives"]]
+    assert placements == [{"dp": "S(0)"}, {"dp": "S(1)"}, {"tp": "S(0)"}, {"tp": "S(1)"}]
+    assert {part["kind"] for part in written["parts"]} <= {"collective", "compute"}
+    pinned = found.why("x").to_json()
+    assert pinned["choice"]["pinned"] == {"tp": "R"}
+    impossible = [one for one in pinned["alternatives"] if one["status"] == "infeasible"]
+    assert impossible
+    assert all("you pinned 'x' to R on tp" in one["because"] for one in impossible)
+
+
+def test_compute_that_changes_is_told_beside_collectives(found: Plan) -> None:
+    told = found.why_not("prob/x", "dp=R,tp=R")
+    hold_parts(told)
+    (compute,) = [part for part in told.parts if part.kind == "compute"]
+    assert f"  more compute: {duration(round(compute.seconds * SECONDS))}" in told.text.splitlines()
+    assert told.lies is not None
+    (only,) = told.alternatives
+    assert only.placement == {"dp": "R", "tp": "R"}
+    assert only.cost_delta == told.cost_delta
+
+
+def test_the_pin_that_a_cut_comes_from_is_in_the_json() -> None:
+    g = Graph("through")
+    g.output(g.op("exp", g.op("relu", g.input("x", (4096, 4096)), name="y"), name="z"))
+    assert plan(g, Mesh({"tp": 4}), pins={"x": "tp=S(1)"}).why("z").to_json()["choice"]["comes_from"] == "x:tp=S(1)"
+
+
+def test_where_it_lies_already_is_said_so(found: Plan) -> None:
+    for tensor in ("x", "w1"):
+        told = found.why_not(tensor, "tp=R")
+        assert told.text.startswith(f"With {tensor!r} at R on tp, where it lies already, the best plan takes ")
+        assert told.cost_delta == 0
 
 
 def test_there_must_be_a_plan(found: Plan) -> None:
