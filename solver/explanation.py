@@ -142,10 +142,14 @@ class Repair:
     text : str
         What to change, as ``drop the pin x:dp=S(0)``.
     change : mapping
-        The same for a program: ``{"drop": [source of a pin, ...]}``, ``{"communication": "any"}``,
-        ``{"untie": [follower, ...]}``, ``{"mesh": {axis: size}}``, ``{"capabilities": [name, ...]}``,
-        ``{"pin": [pin as it is written, ...]}``, ``{"traffic": bytes}``, ``{"memory": bytes}`` or
-        ``{"pad": {"tensor": name, "dim": dim, "size": size}}``.
+        The same for a program; what it names is done together:
+
+        ``drop``: pins to take back, each as `Fact.source` writes it (a glob with all that it pins on that mesh axis);
+        ``pin``: pins to set, as ``NAME:AXIS=PLACEMENT`` (what stays of a dropped glob, or may leave unreduced);
+        ``communication``: its new value; ``drop_policy``, ``drop_constraint``: texts of what to take back;
+        ``untie``: followers whose ties go; ``mesh``: all axes with their sizes; ``capabilities``: what to grant beside
+        what is granted; ``memory``, ``traffic``: the new budget in bytes, and ``bound``: what every plan needs of it;
+        ``pad``: tensor, dim and size for `solver.padding.padded`, and the ops that then ``mask``.
     cost : float or None
         Seconds of the plan that was found with the change; None where there was no time to price it.
     memory : int or None

@@ -158,7 +158,7 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
         changed = asked.with_pins(pins)
         dropped = [_pin_text(reason) for reason in given_up if reason.kind == "pin"]
         told = [f"drop the pin{'s' * (len(dropped) > 1)} {all_of(dropped)}"] if dropped else []
-        change: dict[str, Any] = {"drop": dropped}
+        change: dict[str, Any] = dict(_pins_changed(asked, changed))
         if any(reason.kind == "communication" for reason in given_up):
             changed = replace(changed, communication="any")
             told.append('let communication be "any"')
@@ -176,6 +176,16 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             told += [f"let the tie of {follower!r} go" for follower in followers]
             change["untie"] = followers
         yield Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
+
+
+def _pins_changed(asked: Problem, changed: Problem) -> Iterator[tuple[str, list[str]]]:
+    """Yield which pins to drop, as they were written, and which to set: those of a dropped glob that remain."""
+    kept = set(changed.pins)
+    dropped = dict.fromkeys(pin.source for pin in asked.pins if pin not in kept)
+    yield "drop", list(dropped)
+    axes = asked.mesh.axes
+    remaining = (pin for pin in changed.pins if pin.source in dropped)
+    yield "pin", [f"{pin.subject}:{axes[pin.axis]}={pin.placement}" for pin in remaining]
 
 
 def all_of(words: Sequence[str]) -> str:
@@ -252,9 +262,11 @@ def _padded_sizes(asked: Problem, core: Core, deadline: float) -> Iterator[Chang
         if graph is None or (changed := _on_graph(asked, graph)) is None or not Feasible(changed)():
             continue
         text = f"pad dim {dim} of {tensor!r} from {size} to {more}"
-        if masked := needs_a_mask(asked.graph, tensor, dim):
-            text += f", and mask what is padded in {all_of([repr(node) for node in masked[:MOST]])}"
-        yield Change(text, {"pad": {"tensor": tensor, "dim": dim, "size": more}}, changed)
+        masked = needs_a_mask(asked.graph, tensor, dim)
+        if masked:
+            left = [f"{len(masked) - MOST} more ops"] if len(masked) > MOST else []
+            text += f", and mask what is padded in {all_of([*map(repr, masked[:MOST]), *left])}"
+        yield Change(text, {"pad": {"tensor": tensor, "dim": dim, "size": more, "mask": masked}}, changed)
 
 
 def _indivisible(asked: Problem, core: Core) -> Iterator[tuple[str, int, int]]:

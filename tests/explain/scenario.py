@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,19 +91,18 @@ class Wishes:
             memory=self.memory if "budget" in kinds else None,
         )
 
-    def repaired(self, change: Mapping[str, Any], graph: Graph) -> Wishes:
+    def repaired(self, change: Mapping[str, Any]) -> Wishes:
         """Return these wishes after a repair, which is read as a program would read it."""
         assert change.keys() <= REPAIRS, change.keys() - REPAIRS
         policy = [one for one in self.policy if str(one) not in change.get("drop_policy", ())]
         if "traffic" in change:
             policy = [replace(one, most=change["traffic"]) if isinstance(one, Traffic) else one for one in policy]
+        pins = [pin for pin in self.sources() if pin not in change.get("drop", ())]
+        assert len(self.sources()) - len(pins) == len(change.get("drop", ())), change
         return replace(
             self,
             mesh=change.get("mesh", self.mesh),
-            pins=(
-                *(self._without(change["drop"], graph) if "drop" in change else self.pins),
-                *((subject, placed) for subject, _, placed in (pin.rpartition(":") for pin in change.get("pin", ()))),
-            ),
+            pins=tuple((subject, placed) for subject, _, placed in map(split, (*pins, *change.get("pin", ())))),
             communication=change.get("communication", self.communication),
             policy=(*policy, *([untie(*change["untie"])] if "untie" in change else [])),
             constraints=tuple(one for one in self.constraints if written(one) not in change.get("drop_constraint", ())),
@@ -110,13 +110,14 @@ class Wishes:
             capabilities=self.capabilities | set(change.get("capabilities", ())),
         )
 
-    def _without(self, dropped: Iterable[str], graph: Graph) -> Iterator[tuple[str, str]]:
-        """Yield the pins, tensor by tensor where a pattern pins several, without those that are dropped."""
-        for pin in self.asked(graph).pins:
-            pattern, _, placement = pin.source.rpartition(":")
-            known_as = pin.source if pattern == pin.subject else f"{pin.subject}:{placement} (of {pattern})"
-            if known_as not in dropped:
-                yield pin.subject, placement
+    def sources(self) -> list[str]:
+        """Return the pins as they were written, one for each mesh axis."""
+        return [f"{subject}:{axis}" for subject, placed in self.pins for axis in re.split(r",(?![^(]*\))", placed)]
+
+
+def split(pin: str) -> tuple[str, str, str]:
+    """Split a pin as it was written at the colon behind its name."""
+    return pin.rpartition(":")
 
 
 def written(constraint: Any) -> str:

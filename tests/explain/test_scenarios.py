@@ -110,7 +110,7 @@ def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
         if pad := change.get("pad"):
             graph = padded(graph, pad["tensor"], pad["dim"], pad["size"])
             assert graph is not None
-        found = scenario.wishes.repaired(change, scenario.graph()).on(graph)
+        found = scenario.wishes.repaired(change).on(graph)
         assert checked(found, proved=repair.proved), repair
         assert found.cost is not None
         assert repair.cost is not None
