@@ -6,9 +6,10 @@ Prices are picoseconds. Building a model is not timed, and no solver is given a 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,14 +73,26 @@ class Answer:
         Whether it says that nothing is cheaper.
     cost, bound : float or None
         Picoseconds; None where it has none.
-    seconds : float
-        Of solving alone.
+    seconds, cpu : float
+        Of solving alone, by a clock on the wall and of the processor, all threads together.
     """
 
     proved: bool
     cost: float | None
     bound: float | None
     seconds: float
+    cpu: float
+
+
+class Watch:
+    """The time since it was made."""
+
+    def __init__(self) -> None:
+        self.begin, self.busy = time.monotonic(), time.process_time()
+
+    def answer(self, proved: bool, cost: float | None, bound: float | None) -> Answer:
+        """Return what was found, and the time that it took."""
+        return Answer(proved, cost, bound, time.monotonic() - self.begin, time.process_time() - self.busy)
 
 
 Peer = Callable[[Instance, float], Answer]
@@ -112,12 +125,11 @@ def toulbar2(given: Instance, limit: float) -> Answer:
     for edge in given.edges:
         dense = np.minimum(edge.price[edge.tail_label][:, edge.head_label], top)
         model.AddFunction([edge.tail, edge.head], dense.ravel().tolist())
-    begin = time.monotonic()
-    found = model.Solve(timeLimit=int(limit))
-    seconds = time.monotonic() - begin
+    watch = Watch()
+    found = model.Solve(timeLimit=math.ceil(limit))
     cost = None if not found else float(found[1])
     bound = float(model.GetDDualBound())
-    return Answer(cost is not None and seconds < limit, cost, bound, seconds)
+    return watch.answer(cost is not None and bound >= cost, cost, bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,16 +203,16 @@ def _highs(given: Instance, limit: float, *, whole: bool) -> Answer:
     solver.setOptionValue("time_limit", limit)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.passModel(model)
-    begin = time.monotonic()
+    watch = Watch()
     solver.run()
-    seconds = time.monotonic() - begin
     proved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
     info = solver.getInfo()
     cost = info.objective_function_value * 1e6
     if not whole:
-        return Answer(False, None, cost if proved else None, seconds)
+        return watch.answer(False, None, cost if proved else None)
     some = np.isfinite(cost) and info.primal_solution_status == 2
-    return Answer(proved, cost if some else None, info.mip_dual_bound * 1e6, seconds)
+    bound = info.mip_dual_bound * 1e6
+    return watch.answer(proved, cost if some else None, bound if np.isfinite(bound) else None)
 
 
 def highs(given: Instance, limit: float) -> Answer:
@@ -238,11 +250,10 @@ def cp_sat(given: Instance, limit: float) -> Answer:
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit
     solver.parameters.num_workers = 2
-    begin = time.monotonic()
+    watch = Watch()
     status = solver.solve(model)
-    seconds = time.monotonic() - begin
     cost = solver.objective_value if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
-    return Answer(status == cp_model.OPTIMAL, cost, solver.best_objective_bound, seconds)
+    return watch.answer(status == cp_model.OPTIMAL, cost, solver.best_objective_bound)
 
 
 def z3_optimize(given: Instance, limit: float) -> Answer:
@@ -270,14 +281,14 @@ def z3_optimize(given: Instance, limit: float) -> Answer:
                 solver.add(clause)
             else:
                 solver.add_soft(clause, int(edge.price[i, j]))
-    begin = time.monotonic()
-    status = solver.check()
-    seconds = time.monotonic() - begin
-    if status != z3.sat:
-        return Answer(False, None, None, seconds)
+    watch = Watch()
+    if solver.check() != z3.sat:
+        return watch.answer(False, None, None)
+    answer = watch.answer(True, None, None)
     model = solver.model()
     values = [next(k for k, one in enumerate(row) if z3.is_true(model.eval(one))) for row in chosen]
-    return Answer(True, float(_priced(given, values)), None, seconds)
+    cost = float(_priced(given, values))
+    return replace(answer, cost=cost, bound=cost)
 
 
 def _priced(given: Instance, values: list[int]) -> int:

@@ -1,99 +1,179 @@
-"""Time per stage and peak memory of whole plans: GPT-like models on meshes of two, three and four axes.
+"""Time per stage and peak memory of whole plans, from the graph to the checked certificate: built models and captures.
 
-python -m benchmarks.scale                     every instance, each in a process of its own
-python -m benchmarks.scale 24 8x8              one forward pass
-python -m benchmarks.scale 24 8x8 training     one training step: forward, backward, update by adamw, ties kept
+    python -m benchmarks.scale                     what benchmarks/data/scale.csv lacks; then docs/scale.md
+    python -m benchmarks.scale llama-96 8x8        some of it, or another instance: llama-, gpt-, experts- and layers
+    python -m benchmarks.scale --runs 1            one run of each, 5 by default
+    python -m benchmarks.scale --again             everything anew
+    python -m benchmarks.scale --figures           tables and plots of docs/scale.md only, from the CSVs
+
+Built models are training steps: forward, backward, update by adamw, ties kept. Each run has a process of its own. The
+runs go in rounds over all instances, so that what disturbs the machine disturbs all alike.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
-import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from benchmarks import captures, onnx_models
+from benchmarks.models import experts, gpt_training, llama_training
+from benchmarks.results import DATA, Row, in_a_process, machine, read_rows, write_rows
+from benchmarks.scale_figures import write_page
+from ops import Shard
+from solver import Graph, Mesh, load, plan
+from solver.importers.aten import lower
+from solver.importers.capture import read_capture
+from solver.search.ready import make_ready
+from solver.training import training_step
 
-from benchmarks.models import gpt, gpt_training
-from solver import Mesh, plan
-
-INSTANCES = (
-    (1, "8x8", "forward"),
-    (4, "8x8", "forward"),
-    (24, "8x8", "forward"),
-    (4, "2x8x8", "forward"),
-    (1, "2x4x4x4", "forward"),
-    (1, "8x8", "training"),
-    (8, "8x8", "training"),
-    (24, "8x8", "training"),
+CSV = DATA / "scale.csv"
+LIMIT = 300.0
+"""Seconds for each plan."""
+STAGES = ("constraints", "feasibility", "network", "bound", "decision", "certificate", "check")
+COLUMNS = (
+    *("model", "mesh", "run", "ops", "status", "cost_ps", "bound_ps", "proof", "checked", *STAGES),
+    *("seconds", "cpu", "peak", "limit", "machine", "failed"),
 )
-"""Layers, mesh, and what is planned."""
-BUILDERS = {"forward": gpt, "training": gpt_training}
-STAGES = ("built", "constraints", "feasibility", "network", "bound", "decision", "certificate", "check")
+BUILT: dict[str, Callable[[int], Graph]] = {
+    "llama": llama_training,
+    "gpt": gpt_training,
+    "experts": lambda layers: training_step(experts(layers), "loss", "adamw"),
+}
 
 
-def measure(layers: int, mesh: str, step: str, timeout: float = 300.0) -> dict[str, object]:
-    """Plan one instance and check its certificate; return figures."""
-    sizes = {f"m{i}": int(size) for i, size in enumerate(mesh.split("x"))}
-    begin = time.monotonic()
-    graph = BUILDERS[step](layers)
-    built = time.monotonic() - begin
-    begin = time.monotonic()
-    found = plan(graph, Mesh(sizes), timeout=timeout)
+class Instance(NamedTuple):
+    """A model on a mesh."""
+
+    model: str
+    mesh: str
+
+
+LAYERS = (8, 12, 24, 32, 48, 96, 192)
+INSTANCES = (
+    *(Instance(f"llama-{layers}", "8x8") for layers in LAYERS),
+    *(Instance(f"gpt-{layers}", "8x8") for layers in LAYERS),
+    *(Instance(f"llama-{layers}", mesh) for mesh in ("8", "2x8x8") for layers in (8, 32, 96)),
+    Instance("llama-8", "2x4x4x4"),
+    *(Instance(f"experts-{layers}", "8x8") for layers in (4, 16)),
+    *(Instance("resnet50", mesh) for mesh in ("8", "8x8", "2x8x8")),
+    *(Instance(model, mesh) for model in captures.MODELS for mesh in ("8", "8x8", "2x8x8")),
+)
+
+
+def asked(instance: Instance) -> tuple[Graph, Mesh, Mapping[str, Mapping[str, Shard]]]:
+    """Return graph, mesh and pins of an instance; captures have their batch pinned on the first mesh axis."""
+    mesh = Mesh({f"m{i}": int(size) for i, size in enumerate(instance.mesh.split("x"))}, hardware="h100")
+    if instance.model in captures.MODELS:
+        graph = lower(read_capture(captures.DATA / f"{instance.model}.json.gz"))
+        return graph, mesh, captures.batch_pins(graph, mesh)
+    if instance.model in onnx_models.MODELS:
+        model = onnx_models.MODELS[instance.model]
+        file = model.find()
+        if file is None:
+            raise SystemExit(f"{instance.model} comes with the package {model.package}: pip install {model.package}")
+        return load(file, model.dims, model.input_shapes), mesh, {}
+    name, _, layers = instance.model.rpartition("-")
+    if name not in BUILT or not layers.isdigit():
+        raise SystemExit(
+            f"no model is called {instance.model!r}: {', '.join(BUILT)} with layers, as llama-8, a capture"
+        )
+    return BUILT[name](int(layers)), mesh, {}
+
+
+def measure(instance: Instance, limit: float) -> dict[str, Any]:
+    """Plan one instance and check its certificate; return figures, the graph being there and the loops compiled."""
+    graph, mesh, pins = asked(instance)
+    make_ready()
+    begin, busy = time.monotonic(), time.process_time()
+    found = plan(graph, mesh, pins=pins, timeout=limit)
     planned = time.monotonic()
     checked = found.check()
-    stages = {"built": built, **found.stages, "check": time.monotonic() - planned}
+    ended = time.monotonic()
     return {
-        "layers": layers,
-        "mesh": mesh,
-        "step": step,
         "ops": len(graph.nodes),
         "status": found.status,
-        "gap": found.gap,
+        "cost_ps": found.cost_ps,
+        "bound_ps": found.bound_ps,
         "proof": found.proof,
-        "checked": checked.ok and checked.bound == found.bound_ps,
-        "plan": planned - begin,
-        "stages": stages,
+        "checked": "yes" if checked.ok and checked.bound == found.bound_ps else "NO",
+        **{stage: f"{spent:.3f}" for stage, spent in found.stages.items()},
+        "check": f"{ended - planned:.3f}",
+        "seconds": f"{ended - begin:.3f}",
+        "cpu": f"{time.process_time() - busy:.3f}",
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "limit": limit,
     }
 
 
-def show(rows: list[dict[str, object]]) -> None:
-    """Print figures as a table."""
-    columns = ("layers", "mesh", "step", "ops", "status", "gap", "proof", "checked", *STAGES, "plan", "peak")
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        stages = row["stages"]
-        assert isinstance(stages, dict)
-        table.add_row(
-            *(str(row[key]) for key in ("layers", "mesh", "step", "ops", "status")),
-            f"{row['gap']:.2%}",
-            str(row["proof"]),
-            "yes" if row["checked"] else "NO",
-            *(f"{stages.get(stage, 0.0):.2f}" for stage in STAGES),
-            f"{row['plan']:.2f} s",
-            f"{int(str(row['peak'])) / 1e9:.2f} GB",
-        )
-    Console(width=200).print(table)
+def key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Return model, mesh and number of a run."""
+    return row["model"], row["mesh"], int(row["run"])
+
+
+def run(instance: Instance, number: int, limit: float) -> None:
+    """Measure an instance once, in a process of its own, and put the row into the CSV."""
+    print(f"{instance.model} on {instance.mesh}, run {number} ...", file=sys.stderr, flush=True)
+    found = in_a_process("benchmarks.scale", ["--one", *instance, "--limit", str(limit)], 2 * limit + 300)
+    new = {**instance._asdict(), "run": number, **found, "machine": machine()}
+    order = {one: place for place, one in enumerate(INSTANCES)}
+    rows: list[dict[str, Any]] = [row for row in read_rows(CSV) if key(row) != key(new)]
+    rows.append(new)
+    rows.sort(key=lambda row: (order.get(Instance(row["model"], row["mesh"]), len(order)), key(row)))
+    write_rows(CSV, COLUMNS, rows)
+
+
+def read(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scale", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="models and meshes")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=LIMIT)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def chosen(names: list[str], known: tuple[Instance, ...]) -> list[Instance]:
+    """Return the instances with these models and meshes, or the one that they name anew."""
+    meshes = [name for name in names if name.replace("x", "").isdigit()]
+    models = [name for name in names if name not in meshes]
+    found = [one for one in known if one.model in (models or [one.model]) and one.mesh in (meshes or [one.mesh])]
+    return found or [Instance(model, mesh) for model in models for mesh in meshes]
+
+
+def wrong(rows: list[Row]) -> list[str]:
+    """Return what is not as it should be: a run that failed, or a certificate that does not hold."""
+    told = [(row, row["failed"] or "the check refuses the plan") for row in rows]
+    return [
+        f"{row['model']} on {row['mesh']}, run {row['run']}: {why}"
+        for row, why in told
+        if row["failed"] or row["checked"] != "yes"
+    ]
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what was asked for, or everything."""
-    if arguments[:1] == ["--json"]:
-        print(json.dumps(measure(int(arguments[1]), *arguments[2:])))
+    """Measure what was asked for and write tables and plots; return 1 where a run failed or a check refuses."""
+    wish = read(arguments)
+    if wish.one:
+        print(json.dumps(measure(Instance(*wish.one), wish.limit)))
         return 0
-    layers, mesh, step = (*arguments, *("1", "8x8", "forward")[len(arguments) :])
-    wanted = [(int(layers), mesh, step)] if arguments else list(INSTANCES)
-    rows = []
-    for instance in wanted:
-        print("{} layers on {}, {} ...".format(*instance), file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "benchmarks.scale", "--json", *map(str, instance)]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    show(rows)
-    return 0 if all(row["status"] == "optimal" and row["checked"] for row in rows) else 1
+    known = {key(row) for row in read_rows(CSV) if not row["failed"]}
+    for number in [] if wish.figures else range(1, wish.runs + 1):
+        for instance in chosen(wish.names, INSTANCES):
+            if wish.again or (*instance, number) not in known:
+                run(instance, number, wish.limit)
+    write_page()
+    told = wrong(read_rows(CSV))
+    print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
+    return 1 if told else 0
 
 
 if __name__ == "__main__":
