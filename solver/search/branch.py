@@ -12,7 +12,7 @@ import numpy as np
 
 from solver.search.arrays import State
 from solver.search.bound import Dual, picoseconds
-from solver.search.flat import SCALE_BITS, flatten
+from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.network import INF, BoolArray, Domains, Network, arc_consistency
 from solver.search.region import improve
@@ -167,9 +167,10 @@ class _Limits:
 class _Search:
     """The work of `solve`."""
 
-    def __init__(self, network: Network, domains: Domains, limits: _Limits, depth: int = 0) -> None:
-        self.network, self.limits, self.depth = network, limits, depth
-        self.flat = flatten(network, domains)
+    def __init__(self, network: Network, domains: Domains, limits: _Limits, within: _Search | None = None) -> None:
+        self.network, self.limits = network, limits
+        self.depth: int = 0 if within is None else within.depth + 1
+        self.flat: FlatNetwork = flatten(network, domains, None if within is None else within.flat.skeletons)
         dual = Dual(self.flat)
         self.incumbent = Incumbent(dual)
         self.root = Part(domains, dual)
@@ -232,7 +233,7 @@ class _Search:
         """Return a good assignment of a part of the network."""
         start = arc_consistency(network)
         limits = replace(self.limits, gap=0.0, progress=None, nodes=REGION_NODES, sweeps=REGION_SWEEPS)
-        search = _Search(network, start.domains, limits, depth=self.depth + 1)
+        search = _Search(network, start.domains, limits, within=self)
         search.run()
         return search.incumbent.assignment
 

@@ -52,6 +52,8 @@ class FlatNetwork:
         The flat value that stands for each value of a variable, -1 where it was impossible.
     row_ids, column_ids : tuple of int64 arrays
         Per edge the table ids of its rows and columns.
+    skeletons : dict
+        Those of the large tables, by the identity of the table; None where it has none.
     """
 
     network: Network
@@ -62,6 +64,7 @@ class FlatNetwork:
     group: tuple[IdArray, ...]
     row_ids: tuple[IntArray, ...]
     column_ids: tuple[IntArray, ...]
+    skeletons: dict[int, Skeleton | None]
 
     def assignment(self, choice: IdArray) -> tuple[int, ...]:
         """Return the values of the network that a choice of flat values stands for."""
@@ -89,7 +92,7 @@ def scaled(price: IntArray, shift: int) -> IntArray:
     return np.where(allowed, small << shift if shift >= 0 else small >> -shift, FORBIDDEN)
 
 
-def flatten(network: Network, domains: Domains) -> FlatNetwork:
+def flatten(network: Network, domains: Domains, skeletons: dict[int, Skeleton | None] | None = None) -> FlatNetwork:
     """Write a network as flat arrays.
 
     Parameters
@@ -98,6 +101,8 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
         The network.
     domains : tuple of bool arrays
         Arc-consistent domains, none of them empty.
+    skeletons : dict, optional
+        Those of a network with the same tables, to be added to.
 
     Returns
     -------
@@ -117,9 +122,9 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
     codes, tables = _Codes(), _Tables(shift)
     tails = [codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail]) for edge in network.edges]
     heads = [codes.add(edge.head_index, edge.table.shape[1], values[edge.head]) for edge in network.edges]
-    skeletons = _Skeletons(shift)
+    bones = _Skeletons(shift, {} if skeletons is None else skeletons)
     for e, edge in enumerate(network.edges):
-        if len(tails[e][0]) * len(heads[e][0]) >= LARGE and skeletons.has(edge.table):
+        if len(tails[e][0]) * len(heads[e][0]) >= LARGE and bones.has(edge.table):
             tails[e] = codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail], whole=True)
             heads[e] = codes.add(edge.head_index, edge.table.shape[1], values[edge.head], whole=True)
     row_ids, column_ids = tuple(side[0] for side in tails), tuple(side[0] for side in heads)
@@ -149,11 +154,19 @@ def flatten(network: Network, domains: Domains) -> FlatNetwork:
         column_start=_offsets(column_ids),
         pool=_joined(codes.pool, np.uint32),
         **tables.arrays(placed),
-        **skeletons.arrays(network.edges, row_ids, column_ids),
+        **bones.arrays(network.edges, row_ids, column_ids),
     )
     costs = [scaled(variable.cost[kept], shift) for variable, kept in zip(network.variables, values, strict=True)]
     return FlatNetwork(
-        network, flat, _joined(costs, np.int64), shift, values, tuple(pair[0] for pair in pairs), row_ids, column_ids
+        network,
+        flat,
+        _joined(costs, np.int64),
+        shift,
+        values,
+        tuple(pair[0] for pair in pairs),
+        row_ids,
+        column_ids,
+        bones.known,
     )
 
 
@@ -300,15 +313,14 @@ class _Tables:
 class _Skeletons:
     """The skeletons of the large tables, in the chosen unit."""
 
-    def __init__(self, shift: int) -> None:
-        self.shift = shift
-        self.known: dict[int, Skeleton | None] = {}
+    def __init__(self, shift: int, known: dict[int, Skeleton | None]) -> None:
+        self.shift, self.known = shift, known
 
     def has(self, table: IntArray) -> bool:
         """Return whether a table is the cheapest sums of a few steps; prices that were rounded are not."""
         if id(table) not in self.known:
-            self.known[id(table)] = skeleton(table) if self.shift >= 0 else None
-        return self.known[id(table)] is not None
+            self.known[id(table)] = skeleton(table)
+        return self.shift >= 0 and self.known[id(table)] is not None
 
     def arrays(
         self, edges: Sequence[Edge], rows: Sequence[IntArray], columns: Sequence[IntArray]
@@ -318,21 +330,22 @@ class _Skeletons:
         starts: list[IntArray] = []
         found: list[Skeleton] = []
         lines = steps = 0
-        for number, bones in self.known.items():
-            if bones is not None:
-                count = len(bones.start)
+        for number in dict.fromkeys(id(edge.table) for edge in edges):
+            whole = self.known.get(number)
+            if whole is not None and self.shift >= 0:
+                count = len(whole.start)
                 places[number] = lines, lines + count
-                for side in (bones, bones.turned()):
+                for side in (whole, whole.turned()):
                     starts.append(steps + side.start)
                     found.append(side)
                     steps, lines = steps + len(side.at), lines + count
-        whole = [
+        placed = [
             places.get(id(edge.table), (-1, -1)) if (len(one), len(other)) == edge.table.shape else (-1, -1)
             for edge, one, other in zip(edges, rows, columns, strict=True)
         ]
         return {
-            "steps_on": _ints([place[0] for place in whole]),
-            "steps_back": _ints([place[1] for place in whole]),
+            "steps_on": _ints([place[0] for place in placed]),
+            "steps_back": _ints([place[1] for place in placed]),
             "step_start": _joined(starts, np.int64),
             "step_at": _joined([side.at for side in found], np.uint32),
             "step_price": _joined([side.price << max(0, self.shift) for side in found], np.int64),

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from solver.search.arrays import Flat
+from solver.search.arrays import Flat, State
 from solver.search.bound import Dual
 from solver.search.flat import FlatNetwork
 from solver.search.incumbent import Incumbent
@@ -44,10 +44,10 @@ def improve(incumbent: Incumbent, dual: Dual, solver: Solver, over: Callable[[],
     bool
         Whether there is a better incumbent now.
     """
-    cost, better = incumbent.cost, True
+    cost, better, closed = incumbent.cost, True, dual.closed()
     while better:
         better = False
-        for region, kept in _regions(incumbent, dual):
+        for region, kept in _regions(incumbent, dual, closed):
             if over():
                 break
             choice = _solved(dual.network, incumbent, region, kept, solver)
@@ -57,13 +57,13 @@ def improve(incumbent: Incumbent, dual: Dual, solver: Solver, over: Callable[[],
     return incumbent.cost < cost
 
 
-def _regions(incumbent: Incumbent, dual: Dual) -> Iterator[tuple[IntArray, list[IntArray]]]:
+def _regions(incumbent: Incumbent, dual: Dual, closed: State) -> Iterator[tuple[IntArray, list[IntArray]]]:
     """Yield regions of each size around the variables where the incumbent pays most above the bound.
 
     With the flat values of each variable that are in some better assignment of the region: those that alone do not pay
     more above the bound than the incumbent pays in all of it.
     """
-    flat, closed = dual.network.flat, dual.closed()
+    flat = dual.network.flat
     assert incumbent.choice is not None
     node, edge = tension(dual, incumbent.choice, closed)
     paid = np.minimum(node, DEAD).astype(np.float64)
