@@ -149,7 +149,8 @@ class Builder:
         self.shared: dict[tuple[object, ...], Any] = {}
         self.identities: dict[int, IntArray] = {}
         self.distinct: dict[int, IdArray] = {}
-        self.tables: dict[int, ReshardTable] = {}
+        self.tables: dict[str, ReshardTable] = {}
+        self.counted: set[int] = set()
         self.turned: dict[int, IntArray] = {}
         self.bytes = 0
         self.useful: dict[tuple[object, ...], tuple[Pairs, IntArray]] = {}
@@ -177,11 +178,12 @@ class Builder:
         keep_time()
         if self.problem.communication == "frozen":
             return self.identity(len(self.problem.layouts(tensor)))
-        found = table(self.problem, tensor)
-        if id(found) not in self.tables:
-            self._make_room(len(found.layouts))
-            self.tables[id(found)] = found
-        return found.time
+        if tensor not in self.tables:
+            found = self.tables[tensor] = table(self.problem, tensor)
+            if id(found) not in self.counted:
+                self._make_room(len(found.layouts))
+                self.counted.add(id(found))
+        return self.tables[tensor].time
 
     def prices_back(self, tensor: str) -> IntArray:
         """Return the same prices with what is needed as rows: the tail of a tie is the leader."""
