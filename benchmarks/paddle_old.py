@@ -1,11 +1,12 @@
 """PaddlePaddle's older completion, run by itself: programs of the time before PIR, which it still completes.
 
-    python -m benchmarks.paddle_old < CASES.json
+    python -m benchmarks.paddle_old [SECONDS] < CASES.json
 
 Each case is ``{"net": name, "sizes": {...}, "mesh": {"dp": 2}, "placements": {"x": "dp=S(0)"}}``, a network of
 `benchmarks.paddle_nets`. The answer to each is ``{"sources": {name: dims_mapping}, "ops": [[kind, dims_mapping of what
 it makes, dims_mappings of what it reads], ...]}``, or ``{"refused": why}``. Such programs need a process of their own:
-PIR is switched off in it.
+PIR is switched off in it. The completion goes forward and backward until nothing changes, and for some placements that
+is never: after so many seconds of a processor, `LIMIT` where none are given, a case is told as refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 os.environ["FLAGS_enable_pir_api"] = "0"  # noqa: SIM112 -- Paddle's own spelling
@@ -27,6 +31,8 @@ from paddle.distributed.fleet import auto
 
 from benchmarks import paddle_nets
 
+LIMIT = 60.0
+"""Seconds of a processor for each case: whole networks take less than two."""
 MAKES = ("Out", "Output", "Y", "Loss")
 """What an op calls its first result."""
 READS = ("X", "Input", "Filter", "Ids", "Logits", "Y", "W", "Scale", "Bias", "Label")
@@ -67,16 +73,37 @@ def op(kind: str, x: Any, y: Any = None, **attrs: Any) -> Any:
     return out
 
 
-def completed(case: dict[str, Any]) -> dict[str, Any]:
-    """Write a network, complete it, and tell where everything lies."""
+class EndlessError(Exception):
+    """A completion that does not end."""
+
+
+@contextmanager
+def ending_after(seconds: float) -> Iterator[None]:
+    """Raise `EndlessError` in what runs within, after so many seconds of a processor: a busy machine changes nothing."""
+
+    def end(*_: Any) -> None:
+        raise EndlessError(f"PaddlePaddle's older completion had not come to an end after {seconds:g} s")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def completed(case: dict[str, Any], limit: float = LIMIT) -> dict[str, Any]:
+    """Write a network, complete it, and tell where everything lies; what takes longer than `limit` is refused."""
     dist_context.set_default_distributed_context(None)
     program = paddle.static.Program()
     with paddle.static.program_guard(program, paddle.static.Program()), paddle.utils.unique_name.guard():
         getattr(paddle_nets, case["net"])(**case["sizes"])(Writer(case["mesh"], case["placements"]))
     context = dist_context.get_default_distributed_context()
     try:
-        Completer(context).complete_forward_annotation(program)
-    except (RuntimeError, ValueError) as error:
+        with ending_after(limit):
+            Completer(context).complete_forward_annotation(program)
+    except (RuntimeError, ValueError, EndlessError) as error:
         return {"refused": str(error).strip().splitlines()[-1]}
     block, ops, sources = program.global_block(), [], {}
     for op in block.ops:
@@ -94,4 +121,5 @@ if __name__ == "__main__":
     paddle.matmul = lambda x, y, transpose_y=False: op("matmul_v2", x, y, trans_x=False, trans_y=transpose_y)
     paddle.nn.functional.gelu = lambda x: op("gelu", x)
     paddle.enable_static()
-    json.dump([completed(case) for case in json.load(sys.stdin)], sys.stdout)
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else LIMIT
+    json.dump([completed(case, seconds) for case in json.load(sys.stdin)], sys.stdout)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ops.placement import Shard
+from solver.cost.reshard import Move
 from solver.greedy.dtensor import dtensor
 from solver.greedy.paddle import paddle
 from solver.greedy.paddle_fixpoint import paddle_fixpoint
@@ -153,9 +155,10 @@ def went_wrong(greedy: Plan, best: Plan) -> list[Excess]:
     """
     sent, needed = _collectives(greedy), _collectives(best)
     found = []
-    for place, times in sent.items():
-        more = sum(times.values()) - sum(needed.get(place, {}).values())
-        found.append(Excess(place[0], tuple(times), f"{place[0]} of {next(iter(times))}{place[-1]}", more))
+    for place, sending in sent.items():
+        spared = sum(needed[place].times.values()) if place in needed else 0
+        more = sum(sending.times.values()) - spared
+        found.append(Excess(place[0], tuple(sending.times), sending.text, more))
     less: dict[tuple[str, ...], dict[str, int]] = {}
     graph = best.problem.graph
     for node in graph.nodes.values():
@@ -171,16 +174,42 @@ def went_wrong(greedy: Plan, best: Plan) -> list[Excess]:
     return [one for one in found[:MOST] if one.more > 0]
 
 
-def _collectives(plan: Plan) -> dict[tuple[str, ...], dict[str, int]]:
+@dataclass(frozen=True)
+class _Sending:
+    """What is sent at one kind of place: in words for the first tensor, and the picoseconds of each."""
+
+    text: str
+    times: dict[str, int]
+
+
+VERBS = {
+    "all_gather": "gathers {}",
+    "all_reduce": "reduces {}",
+    "reduce_scatter": "reduces and scatters {}",
+    "all_to_all": "cuts {} otherwise",
+    "permute": "swaps blocks of {}",
+}
+"""What a collective does with a tensor."""
+
+
+def _collectives(plan: Plan) -> dict[tuple[str, ...], _Sending]:
     """Return what is sent by kind of place: the collective, the tensor's shape and maker, and who reads it."""
-    found: dict[tuple[str, ...], dict[str, int]] = {}
+    found: dict[tuple[str, ...], _Sending] = {}
     graph = plan.problem.graph
     for reshard in plan.reshards:
         tensor = graph.tensors[reshard.tensor]
         maker = graph.nodes[tensor.producer].op if tensor.producer is not None else tensor.role
+        readers = dict.fromkeys(graph.nodes[use.partition("/")[0]].op for use in reshard.uses if "/" in use)
+        words = f" for {', '.join(readers)}" if readers else ", which leaves" if "output" in reshard.uses else ""
         for told, move in zip(reshard.collectives, reshard.moves, strict=True):
-            readers = dict.fromkeys(graph.nodes[use.partition("/")[0]].op for use in reshard.uses if "/" in use)
-            words = f" for {', '.join(readers)}" if readers else ", which leaves" if "output" in reshard.uses else ""
-            times = found.setdefault((f"{told.kind}[{told.axis}]", str(tensor.shape), maker, words), {})
-            times[tensor.name] = times.get(tensor.name, 0) + move.time
+            place = f"{told.kind}[{told.axis}]", str(tensor.shape), maker, words
+            did = VERBS.get(told.kind, f"{told.kind} of {{}}").format(f"{tensor.name!r}{_cut(move)}")
+            sending = found.setdefault(place, _Sending(f"{did} over {told.axis}{words}", {}))
+            sending.times[tensor.name] = sending.times.get(tensor.name, 0) + move.time
     return found
+
+
+def _cut(move: Move) -> str:
+    """Say at which dims a tensor is cut that a collective gathers, or cuts at others."""
+    dims = dict.fromkeys(one.dim for axis in move.axes if isinstance(one := move.source[axis], Shard))
+    return f" (cut at dim {', '.join(map(str, dims))})" if dims else ""

@@ -16,6 +16,8 @@ from solver.greedy.backward import backward
 from solver.greedy.follow import follow
 from solver.greedy.walk import StuckError
 from solver.problem import problem
+from solver.recipes import RECIPES
+from solver.report.comparison import figures
 from solver.training import training_step
 from tests.graphs import Case, mlp, random_graphs
 from tests.test_constraints import MANY
@@ -27,10 +29,15 @@ R = Replicate()
 
 @FEW
 @given(case=random_graphs(max_ops=6, max_axes=2))
-def test_no_greedy_plan_is_better_than_the_optimum_and_all_are_right(case: Case) -> None:
+def test_no_greedy_plan_or_recipe_is_better_than_the_optimum_and_all_are_right(case: Case) -> None:
     asked = {"pins": case.pins, "communication": case.communication, "capabilities": case.capabilities}
     best = plan(case.graph, case.mesh, **asked)
     assume(best.status != "unknown")
+    if best.status == "optimal":
+        assert best.bound_ps <= best.evaluation.total
+        for one in compare(best, tuple(RECIPES)):
+            assert one.plan is None or one.plan.evaluation.total >= best.evaluation.total, one.name
+            assert one.plan is None or figures(one, best)["above_bound"] >= 0
     question = problem(case.graph, case.mesh, **asked)
     for planner in GREEDY.values():
         try:
@@ -146,9 +153,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().out
     for name in ("shardproof", *GREEDY):
         assert name in said
-    figures = json.loads(out.read_text(encoding="utf-8"))
-    assert [one["planner"] for one in figures] == ["shardproof", *GREEDY]
-    assert all(one["ratio"] >= 1 for one in figures)
+    facts = json.loads(out.read_text(encoding="utf-8"))
+    assert [one["planner"] for one in facts] == ["shardproof", *GREEDY]
+    assert all(one["ratio"] >= 1 for one in facts)
+    assert "paddle, paddle-fixpoint, shardy and dtensor take longer by\n" in said
+    assert "there is none: pin an input, as --pin 'x:dp=S(0)'" in said
+    assert main(["compare", str(model), "--mesh", "dp=2", "--pin", "x:dp=S(0)"]) == 0
+    assert "pin an input" not in capsys.readouterr().out
     assert main(["compare", str(model), "--mesh", "dp=3", "--pin", "x:dp=S(0)"]) == 3
 
 
@@ -162,7 +173,8 @@ def test_equal_places_of_equal_layers_are_told_once() -> None:
     best = plan(graph, Mesh({"tp": 4}))
     wrong = went_wrong(GREEDY["dtensor"](problem(graph, Mesh({"tp": 4}), pins=question)), best)
     assert any(one.at == ("matmul_1", "matmul_2", "matmul_3") for one in wrong)
-    assert any("of matmul_1 for softmax, and 2 more like it: " in str(one) for one in wrong)
+    told = "gathers 'matmul_1' (cut at dim 1) over tp for softmax, and 2 more like it: "
+    assert any(str(one).startswith(told) for one in wrong)
 
 
 def test_recipes_stand_beside_greedy_planners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

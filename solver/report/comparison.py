@@ -35,7 +35,8 @@ def comparison_text(found: Sequence[Compared]) -> str:
     shown = _table("planner", "time", "ratio", "above bound", "compute", "sent", "memory", "reshards", "found in")
     kinds = sorted({kind for one in facts for kind, sent in one.get("bytes_by_collective", {}).items() if sent})
     sent = _table("sent by", *kinds)
-    lines = []
+    lines: list[str] = []
+    longer: dict[tuple[str, ...], list[str]] = {}
     for one, fact in zip(found, facts, strict=True):
         if one.plan is None:
             shown.add_row(one.name, "stuck", *[""] * 7)
@@ -54,10 +55,28 @@ def comparison_text(found: Sequence[Compared]) -> str:
         )
         sent.add_row(one.name, *(size(fact["bytes_by_collective"].get(kind, 0)) for kind in kinds))
         if one.plan is not best and (wrong := went_wrong(one.plan, best)):
-            lines.append(f"  {one.name} takes longer by")
-            lines += [f"    {line}" for line in wrong]
+            longer.setdefault(tuple(map(str, wrong)), []).append(one.name)
+    for wrong_at, names in longer.items():
+        lines.append(f"  {_together(names)} longer by")
+        lines += [f"    {line}" for line in wrong_at]
+    if not best.problem.pins and (pin := _pin_of_an_input(best)):
+        lines.append(f"  greedy planners cut only what a pin cuts, and there is none: pin an input, as --pin {pin!r}")
     bound = f"every plan takes at least {duration(_bound(best))} (proof: {best.proof})"
     return "\n".join([rendered(shown), f"  {bound}", *([rendered(sent)] if kinds else []), *lines])
+
+
+def _together(names: list[str]) -> str:
+    """Return names as the subject of a sentence, and its verb."""
+    *others, last = names
+    return f"{', '.join(others)} and {last} take" if others else f"{last} takes"
+
+
+def _pin_of_an_input(best: Plan) -> str:
+    """Return a pin that cuts an input on the first mesh axis; nothing where that divides none."""
+    graph, mesh = best.problem.graph, best.problem.mesh
+    deep = [tensor for tensor in graph.tensors.values() if tensor.role == "input" and tensor.shape]
+    fit = (tensor.name for tensor in deep if tensor.shape[0] % mesh.sizes[0] == 0)
+    return next((f"{name}:{mesh.axes[0]}=S(0)" for name in fit), "")
 
 
 def _table(*columns: str) -> Table:
