@@ -33,8 +33,16 @@ def models(rows: Iterable[Row], mesh: str = MESH, pins: str = "batch") -> list[s
 
 
 def ratio(row: Row | None, best: Row | None) -> str:
-    """Return how many times as long a plan takes, or a dash."""
-    return "–" if row is None or best is None else f"{int(row['time_ps']) / int(best['time_ps']):.2f}"
+    """Return how many times as long a plan takes as the optimum, or a dash.
+
+    Where the optimum is known by a plan and a bound only, between what and what: a bound from below over the plan, and
+    the plan over the bound. The plan of a recipe has a bound of its own, a greedy plan takes what it takes.
+    """
+    if row is None or best is None:
+        return "–"
+    least = int(row["bound_ps" if row["planner"] == "shardproof" else "time_ps"])
+    low, high = max(1.0, least / int(best["time_ps"])), int(row["time_ps"]) / max(1, int(best["bound_ps"]))
+    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}–{high:.2f}"
 
 
 def best_greedy(rows: Iterable[Row], model: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.greedy import COLUMNS, Case, broken, cases, main, measure, quick_cases, read_rows, told
-from benchmarks.greedy_figures import IMAGES, table, written_table
+from benchmarks.greedy_figures import IMAGES, ratio, table, written_table
 from solver.compare import GREEDY
 
 
@@ -70,3 +70,12 @@ def test_what_names_no_case_is_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(wrong)
     assert ended.value.code == 2
+
+
+def test_ratios_are_over_the_bound_too_where_a_plan_is_not_proved() -> None:
+    best = {"planner": "shardproof", "time_ps": "100", "bound_ps": "80"}
+    assert ratio({"planner": "paddle", "time_ps": "200", "bound_ps": "80"}, best) == "2.00–2.50"
+    assert ratio({"planner": "shardproof", "time_ps": "120", "bound_ps": "90"}, best) == "1.00–1.50"
+    proved = {**best, "bound_ps": "100"}
+    assert ratio({"planner": "paddle", "time_ps": "200", "bound_ps": "100"}, proved) == "2.00"
+    assert ratio(None, best) == "–"

@@ -54,13 +54,16 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, str]]] = {
 
 @cache
 def answers() -> dict[str, dict[str, Any]]:
-    """What the older completion says of every case, in a process of its own."""
-    cases = [
-        {"net": net, "sizes": SIZES[net], "mesh": mesh, "placements": placed} for net, mesh, placed in CASES.values()
-    ]
+    """What the older completion says of every case."""
+    return dict(zip(CASES, asked(list(CASES.values())), strict=True))
+
+
+def asked(cases: list[tuple[str, dict[str, int], dict[str, str]]], *limit: str) -> list[dict[str, Any]]:
+    """Ask the older completion, in a process of its own."""
+    questions = [{"net": net, "sizes": SIZES[net], "mesh": mesh, "placements": placed} for net, mesh, placed in cases]
     told = subprocess.run(
-        [sys.executable, "-m", "benchmarks.paddle_old"],
-        input=json.dumps(cases),
+        [sys.executable, "-m", "benchmarks.paddle_old", *limit],
+        input=json.dumps(questions),
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -68,7 +71,8 @@ def answers() -> dict[str, dict[str, Any]]:
         check=False,
     )
     assert told.returncode == 0, told.stderr
-    return dict(zip(CASES, json.loads(told.stdout), strict=True))
+    answers: list[dict[str, Any]] = json.loads(told.stdout)
+    return answers
 
 
 def planned(name: str) -> Plan:
@@ -101,3 +105,11 @@ def test_every_tensor_lies_where_the_older_engine_puts_it(name: str) -> None:
     assert [told for _, told, _ in theirs["ops"]] == [mapping(ours.made(tensor), ranks[tensor]) for tensor in made]
     assert ours.check().ok
     assert not any(isinstance(one, Partial) for tensor in made for one in ours.held(tensor).values())
+
+
+def test_a_completion_without_end_is_ended_and_the_next_case_is_answered() -> None:
+    placed = {"wte": "tp=S(0)", "h0.attn.proj.weight": "tp=S(0)", "h0.attn.v.weight": "tp=S(1)", "labels": "tp=S(1)"}
+    endless = placed | {"h1.attn.k.weight": "tp=S(0)"}
+    told, next_one = asked([("gpt", {"tp": 2}, endless), CASES["mlp, batch"]], "3")
+    assert told == {"refused": "PaddlePaddle's older completion had not come to an end after 3 s"}
+    assert next_one == answers()["mlp, batch"]
