@@ -55,6 +55,9 @@ class Plan:
     compute_bound_ps : int
         Under the objective ``communication``: what the compute of every plan takes at least that communicates as
         little as this one.
+    losses : mapping
+        Where a plan with a gap pays above the bound that was found before branching, in picoseconds: by op, by tensor
+        and by use. Empty without a gap, and where a budget was searched for.
     """
 
     problem: Problem
@@ -67,6 +70,7 @@ class Plan:
     explanation: Explanation | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
     compute_bound_ps: int = 0
+    losses: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def evaluation(self) -> Evaluation:

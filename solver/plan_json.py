@@ -86,6 +86,7 @@ def write(plan: Plan) -> dict[str, Any]:
         "compute_bound": plan.compute_bound_ps,
         "proof": plan.proof,
         "stages": dict(plan.stages),
+        "losses": dict(plan.losses),
         "certificate": plan.certificate,
         "explanation": plan.explanation.to_json() if plan.explanation else None,
         "choice": None,
@@ -253,6 +254,19 @@ def compute_bound(data: Mapping[str, Any]) -> tuple[str, Any]:
     return "compute_bound", data.get("compute_bound", 0)
 
 
+def read_losses(data: Mapping[str, Any]) -> dict[str, int]:
+    """Return where a plan with a gap pays above its bound; files of earlier versions do not say.
+
+    Raises
+    ------
+    PlanFileError
+    """
+    losses = data.get("losses", {})
+    if not isinstance(losses, dict) or not all(type(paid) is int and paid > 0 for paid in losses.values()):
+        raise PlanFileError(f"the losses are {short(losses)}: they should be picoseconds by name")
+    return losses
+
+
 def read_problem(asked: Any) -> Problem:
     """Read the question of a plan file.
 
@@ -356,4 +370,4 @@ def loads(text: str) -> Plan:
         explanation = read_explanation(data["explanation"])
     asked = read_problem(data.get("question"))
     figures = status, choice, certificate, bound, solver_bound, proof, explanation, stages, compute_bound(data)[1]
-    return Plan(asked, *figures)
+    return Plan(asked, *figures, read_losses(data))

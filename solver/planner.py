@@ -202,6 +202,7 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
         bound,
         "certificate+z3" if bound > proved else "certificate",
         stages=clock.stages(),
+        losses=best.losses if proved < decision.cost else {},
     )
 
 

@@ -185,6 +185,22 @@ def test_a_missing_or_damaged_key_is_refused(key: str, value: Any) -> None:
     assert len(str(refused.value)) < 250
 
 
+def test_where_a_plan_loses_goes_in_and_out_and_is_told() -> None:
+    """Equal layers are one place; files of earlier versions say nothing of it."""
+    losing = dataclasses.replace(communicating(), losses={"h0/x": 3, "h11/x": 5, "loss": 2})
+    data = json.loads(losing.to_json())
+    assert Plan.from_json(losing.to_json()).losses == losing.losses
+    assert "pays 10 ps above" in losing.text()
+    assert "80% at 'h11/x' and 1 like it, 20% at 'loss'" in losing.text()
+    assert not communicating().losses
+    del data["losses"]
+    assert not loads(json.dumps({**data, "sha256": digest(data)})).losses
+    for damaged in ([1], {"h0/x": "3"}, {"h0/x": -1}, {"h0/x": True}):
+        data["losses"] = damaged
+        with pytest.raises(PlanFileError, match="they should be picoseconds by name"):
+            loads(json.dumps({**data, "sha256": digest(data)}))
+
+
 def test_a_changed_file_is_not_read() -> None:
     data = json.loads(communicating().to_json())
     data["consequences"]["cost"] += 1

@@ -224,3 +224,14 @@ def test_where_nothing_is_read_off_something_allowed_is_dived_for() -> None:
     result = solve(network, nodes=2)
     assert result.assignment is not None
     assert network.cost(result.assignment) == result.cost < INF
+
+
+def test_losses_say_where_the_best_pays_above_the_bound_before_branching() -> None:
+    for seed in range(8):
+        network = frustrated(seed, 14)
+        found = solve(network, nodes=1)
+        lost = sum(found.losses.values())
+        assert set(found.losses) <= {part.name for part in (*network.variables, *network.edges)}
+        assert (lost > 0) == (found.bound < found.cost)
+        assert abs(lost - (found.cost - found.bound)) <= len(network.variables) + len(network.edges)
+        assert not solve(network).losses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from solver.words import duration
 if TYPE_CHECKING:
     from solver.plan import Plan
 
+PLACES = 4
+"""Places of a loss that are told."""
 MOST = 5
 """Remarks of one kind, unless more are asked for; what is left out is counted."""
 
@@ -31,6 +34,7 @@ def remarks(plan: Plan, most: int = MOST) -> list[str]:
     """
     unused = [f"nothing reads {name!r}" for name in plan.problem.graph.unused]
     kinds = (
+        list(_losses(plan)),
         [str(refusal) for refusal in plan.problem.refinement.refused],
         plan.problem.graph.notes,
         unused,
@@ -40,6 +44,25 @@ def remarks(plan: Plan, most: int = MOST) -> list[str]:
         list(_ungranted(plan)),
     )
     return [line for kind in kinds for line in _told(kind, most)]
+
+
+def _losses(plan: Plan) -> Iterator[str]:
+    """Say where a plan with a gap pays above its bound; names that differ in numbers only are one place."""
+    alike: dict[str, list[str]] = {}
+    for name in plan.losses:
+        alike.setdefault(re.sub(r"\d+", "*", name), []).append(name)
+    paid = {places: sum(plan.losses[name] for name in names) for places, names in alike.items()}
+    whole = sum(paid.values())
+    told = []
+    for places in sorted(paid, key=lambda places: -paid[places])[:PLACES]:
+        worst = max(alike[places], key=plan.losses.__getitem__)
+        more = f" and {len(alike[places]) - 1} like it" if len(alike[places]) > 1 else ""
+        told.append(f"{paid[places] / whole:.0%} at {worst!r}{more}")
+    if told:
+        yield (
+            f"the plan pays {duration(whole)} above the bound that was reached without branching: {', '.join(told)}; "
+            "more time may close the gap, or pins there"
+        )
 
 
 def _told(kind: list[str], most: int) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.network import INF, BoolArray, Domains, Network, arc_consistency
 from solver.search.region import improve
 from solver.search.shares import BY_SPAN, EVENLY, PATIENT
-from solver.search.split import proposals
+from solver.search.split import proposals, tension
 from solver.search.tree import NOTHING, Leaf, Part, Tree, grown
 
 SEEDS = range(8)
@@ -92,6 +93,9 @@ class Result:
         The work done.
     seconds : float
         The time taken.
+    losses : mapping
+        Where the assignment paid above the bound before any branching, in picoseconds, by what pays: the name of a
+        variable, or of an edge. Empty where the two met.
     """
 
     assignment: tuple[int, ...] | None
@@ -102,6 +106,7 @@ class Result:
     sweeps: int
     nodes: int
     seconds: float
+    losses: Mapping[str, int] = field(default_factory=dict)
 
 
 def solve(
@@ -176,12 +181,14 @@ class _Search:
         self.root = Part(domains, dual)
         self.open: list[tuple[int, int, Part]] = []
         self.sweeps, self.nodes, self.stopped = 0, 0, False
+        self.losses: dict[str, int] = {}
         per_leaf = 8 * sum(sum(edge.table.shape) for edge in network.edges)
         self.most_nodes = min(limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))
 
     def run(self) -> None:
         """Raise the bound of the root, then of the part with the least bound, until nothing is open."""
         self._raise_root()
+        self.losses = self._losses()
         self._push(self.root)
         while self.open and self.nodes < self.most_nodes and not self._finished(self.open[0][0]):
             children = self._divide(self.open[0][2])
@@ -198,8 +205,12 @@ class _Search:
 
     def _finished(self, units: int) -> bool:
         """Whether a part with this bound needs no more work, or gets none."""
+        return self.stopped or self._met(units)
+
+    def _met(self, units: int) -> bool:
+        """Whether a bound is near enough to the incumbent."""
         cost = self.incumbent.cost
-        return self.stopped or (cost < INF and cost - picoseconds(units) <= self.limits.gap * cost)
+        return cost < INF and cost - picoseconds(units) <= self.limits.gap * cost
 
     def _raise_root(self) -> None:
         """Sweep over the whole network, hastily at first, and look for better assignments, while that helps."""
@@ -211,6 +222,17 @@ class _Search:
             self._raise(self.root, dual, *AT_ROOT)
             if not self._look(dual):
                 break
+
+    def _losses(self) -> dict[str, int]:
+        """Return where the incumbent pays above the bound of the root, in picoseconds."""
+        dual, choice = self.root.dual, self.incumbent.choice
+        if self.depth > 0 or dual is None or choice is None or self._met(self.root.units):
+            return {}
+        names = [part.name for part in (*self.network.variables, *self.network.edges)]
+        found: Counter[str] = Counter()
+        for name, units in zip(names, np.concatenate(tension(dual, choice, dual.closed())).tolist(), strict=True):
+            found[name] += units >> self.flat.shift if self.flat.shift > 0 else units << -self.flat.shift
+        return {name: paid for name, paid in found.items() if paid > 0}
 
     def _look(self, dual: Dual) -> bool:
         """Look for a better assignment; return whether there is one."""
@@ -355,4 +377,5 @@ class _Search:
             self.sweeps,
             self.nodes,
             self.limits.seconds,
+            self.losses if bound < self.incumbent.cost else {},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,14 @@ class Searched:
     def bound(self) -> int:
         """Picoseconds that every plan of the problem costs at least; INF where there is none."""
         return INF if self.found.infeasible else self.found.bound
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Where the best assignment pays above the bound, in picoseconds: by op, by tensor and by use."""
+        found: Counter[str] = Counter()
+        for name, paid in self.found.losses.items():
+            found[name.rpartition(":")[2]] += paid << self.coarse.shift
+        return dict(found)
 
     def broken(self) -> Expression | None:
         """Return the first expression that the best assignment breaks."""
