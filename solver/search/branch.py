@@ -228,7 +228,7 @@ class _Search:
         dual, choice = self.root.dual, self.incumbent.choice
         if self.depth > 0 or dual is None or choice is None or self._met(self.root.units):
             return {}
-        names = [part.name for part in (*self.network.variables, *self.network.edges)]
+        names = [variable.name for variable in self.network.variables] + [edge.name for edge in self.network.edges]
         found: Counter[str] = Counter()
         for name, units in zip(names, np.concatenate(tension(dual, choice, dual.closed())).tolist(), strict=True):
             found[name] += units >> self.flat.shift if self.flat.shift > 0 else units << -self.flat.shift
