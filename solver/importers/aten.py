@@ -63,7 +63,7 @@ _IDLE = frozenset({"device", "layout", "pin_memory", "non_blocking"})
 _ROLES: dict[str, Any] = {PARAMETER: "weight", BUFFER: "state"}
 _WRAPPER = "m."
 """What a capture that does not say what its outputs are puts before every name: it wraps the module."""
-_LISTED = 40
+_LISTED = 8
 """Of more names than this a note lists the first ones."""
 
 
