@@ -92,13 +92,15 @@ class Dual:
         self.revisit()
 
     def snapshot(self) -> State:
-        """Return a copy of the state."""
-        return State(**{name: array.copy() for name, array in self.state._asdict().items()})
+        """Return a copy of all that sweeps change."""
+        arrays = self.state._asdict()
+        return State(**{name: array if name == "cost" else array.copy() for name, array in arrays.items()})
 
     def restore(self, state: State) -> None:
         """Go back to an earlier state."""
         for name, kept in state._asdict().items():
-            getattr(self.state, name)[:] = kept
+            if name != "cost":
+                getattr(self.state, name)[:] = kept
 
     @property
     def units(self) -> int:
