@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -41,12 +41,16 @@ class Choice:
     reads : mapping
         Use -> ``made`` or ``held``: of a tensor with a shared copy which of the two it reads, where it is told to; the
         others read the nearer one.
+    levy : int
+        By which ways are chosen within a budget of traffic: the picoseconds that every KiB over its mesh axis counts
+        more where paths are compared, and what is nearer. What is paid are the picoseconds of the path.
     """
 
     rows: Mapping[str, tuple[int, ...]]
     stored: Mapping[str, Layout]
     held: Mapping[str, Layout]
     reads: Mapping[str, str] = field(default_factory=dict)
+    levy: int = 0
 
 
 class Collective(NamedTuple):
@@ -215,8 +219,24 @@ class Evaluation:
         return tuple(reshard for tensor in self.problem.graph.tensors for reshard in self._of_tensor(tensor))
 
     def table(self, tensor: str) -> ReshardTable:
-        """Return the prices between the layouts of a tensor."""
-        return table(self.problem, tensor)
+        """Return the prices between the layouts of a tensor by which ways are chosen."""
+        return table_with(self.problem, tensor, replace(self.problem.tariff(tensor), levy=self._levy))
+
+    def path(self, tensor: str, source: Layout, target: Layout) -> tuple[Move, ...]:
+        """Return the moves of a reshard, with the picoseconds that are paid for them."""
+        moves = self.table(tensor).path(source, target)
+        if self._levy == self.problem.levy:
+            return moves
+        levied = Tariff(levy=self._levy).levied
+        return tuple(replace(move, time=move.time - levied(move.bytes, move.axes)) for move in moves)
+
+    @cached_property
+    def _levy(self) -> tuple[tuple[int, int], ...]:
+        """What bytes cost more where ways are chosen: a search's own multipliers, or what the choice says."""
+        asked = self.problem
+        if asked.budget is None or not self.choice.levy:
+            return asked.levy
+        return ((asked.mesh.axis(asked.budget.axis), self.choice.levy),)
 
     def source_of(self, tensor: str, target: Layout, use: str = OUTPUT) -> Layout:
         """Return which of made and held a use that needs `target` reads.
@@ -230,7 +250,7 @@ class Evaluation:
             return made if told == MADE else held
         if target in (made, held):
             return target
-        prices = table(self.problem, tensor)
+        prices = self.table(tensor)
         return held if prices.between(held, target) <= prices.between(made, target) else made
 
     def delivered(self, tensor: str) -> Layout:
@@ -243,7 +263,7 @@ class Evaluation:
         allowed = self.problem.delivered(tensor)
         if allowed[0] in (self.held(tensor), self.made(tensor)):  # free, and the first
             return allowed[0]
-        prices = table(self.problem, tensor)
+        prices = self.table(tensor)
         return min(allowed, key=lambda target: prices.between(self.source_of(tensor, target), target))
 
     def reads(self, tensor: str) -> list[tuple[str, Layout, Layout]]:
@@ -267,7 +287,7 @@ class Evaluation:
         return found
 
     def _reshard(self, tensor: str, uses: tuple[str, ...], source: Layout, target: Layout, *, shared: bool) -> Reshard:
-        moves, axes = self.table(tensor).path(source, target), self.problem.mesh.axes
+        moves, axes = self.path(tensor, source, target), self.problem.mesh.axes
         told = tuple(
             Collective(move.kind, ",".join(axes[axis] for axis in move.axes), move.bytes, move.time / 10**12)
             for move in moves

@@ -14,6 +14,7 @@ from solver import explanation_json
 from solver.choice import Choice, Evaluation, Reshard
 from solver.constraints.policy import policy_from_json
 from solver.cost.kernel_steps import KernelStep
+from solver.cost.tariff import MOST_LEVY
 from solver.explanation import Explanation
 from solver.formula import Expression
 from solver.graph import Graph
@@ -98,6 +99,7 @@ def write(plan: Plan) -> dict[str, Any]:
             "stored": {tensor: layout_text(layout) for tensor, layout in plan.choice.stored.items()},
             "held": {tensor: layout_text(layout) for tensor, layout in plan.choice.held.items()},
             "reads": dict(plan.choice.reads),
+            "levy": plan.choice.levy,
         }
         data["consequences"] = consequences(plan.evaluation)
     return data
@@ -312,11 +314,15 @@ def read_choice(answer: Any) -> Choice:
         for op, rows in answer["rows"].items():
             if not isinstance(rows, list) or not all(type(row) is int for row in rows):
                 raise PlanFileError(f"the rows of op {op!r} are {short(rows)}: they should be whole numbers")
+        levy = answer.get("levy", 0)
+        if type(levy) is not int or not 0 <= levy <= MOST_LEVY:
+            raise PlanFileError(f"the levy is {short(levy)}, not a whole number from 0 up")
         return Choice(
             {op: tuple(rows) for op, rows in answer["rows"].items()},
             {tensor: parse_layout(text) for tensor, text in answer["stored"].items()},
             {tensor: parse_layout(text) for tensor, text in answer["held"].items()},
             dict(answer.get("reads", {})),
+            levy,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +11,10 @@ from typing import Any
 from solver.choice import Choice, Evaluation
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
-from solver.cost.tariff import LEVIED
+from solver.cost.tariff import LEVIED, MOST_LEVIED, MOST_LEVY
 from solver.explain.blame import Wish, binding, blamed, memory_wish, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
+from solver.memory_budget import beyond
 from solver.plan import SECONDS, UNPROVED, Plan
 from solver.problem import Problem
 from solver.problem_wishes import place_of
@@ -50,19 +52,20 @@ def within_traffic(
     Notes
     -----
     With a multiplier k every byte over the mesh axis costs k more. That is at most k * N for a plan within the budget
-    of N bytes, so what every plan costs then, less k * N, bounds its time (Lagrange). Reshards take paths of least
-    price then, which cost no more than those of least time.
+    of N bytes, so what every plan costs then, less k * N, bounds its time (Lagrange). A plan says with its levy by
+    which multiplier its ways are chosen, so that it takes the paths that were found, and not faster ones that send
+    more.
     """
     known = _Known(asked, policy)
     free = search(asked)
     if free.choice is None:
         return free
     sent = known.learn(free, 0)
-    if known.choice is not None and free.status == "optimal":
+    if sent <= policy.most and free.status == "optimal":
         return replace(free, certificate=known.certificate)
     thrifty = _thriftiest(asked, known.axis, search)
     known.add_time(thrifty)
-    known.take(thrifty.choice)
+    known.take(thrifty.choice, known.heaviest)
     if thrifty.bound_ps > policy.most:
         told = _TooLittle(asked, policy, search, explaining).told(free, thrifty)
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
@@ -85,6 +88,7 @@ class _Known:
 
     def __init__(self, asked: Problem, policy: Traffic) -> None:
         self.asked, self.policy, self.axis = asked, policy, asked.mesh.axis(policy.axis)
+        self.heaviest = _heaviest(asked)
         self.choice: Choice | None = None
         self.cost = self.bound = 0
         self.enough = False
@@ -97,17 +101,18 @@ class _Known:
         bound = found.bound_ps - multiplier * self.policy.most // LEVIED
         if found.certificate is not None and bound >= self.bound:
             self.bound, self.certificate = bound, {"multiplier": multiplier, "certificate": found.certificate}
-        self.take(found.choice)
+        self.take(found.choice, 0, multiplier, 8 * multiplier, self.heaviest)
         return self.policy.most + 1 if found.choice is None else found.evaluation.sent_over(self.axis)
 
-    def take(self, choice: Choice | None) -> None:
-        """Keep a plan that is within the budget and cheaper."""
-        if choice is None:
-            return
-        plan = Evaluation(self.asked, choice)
-        within = plan.sent_over(self.axis) <= self.policy.most
-        if within and (self.choice is None or plan.total < self.cost):
-            self.choice, self.cost = choice, plan.total
+    def take(self, choice: Choice | None, *levies: int) -> None:
+        """Keep the plan that takes its ways by one of some levies, if it is within the budget and cheaper."""
+        for levy in dict.fromkeys(levies if choice is not None else ()):
+            assert choice is not None
+            one = replace(choice, levy=levy)
+            plan = Evaluation(self.asked, one)
+            within = plan.sent_over(self.axis) <= self.policy.most and not beyond(self.asked, one)
+            if within and (self.choice is None or plan.total < self.cost):
+                self.choice, self.cost = one, plan.total
 
     def add_time(self, found: Plan) -> None:
         """Count the seconds of each stage."""
@@ -126,6 +131,12 @@ class _Known:
 def _thriftiest(asked: Problem, axis: int, search: Callable[[Problem], Plan]) -> Plan:
     """Return the plan that sends least over a mesh axis; its bound is that of the bytes."""
     return search(replace(asked, counted=(0, 0), levy=((axis, LEVIED),)))
+
+
+def _heaviest(asked: Problem) -> int:
+    """Return a levy beside which time hardly counts, and which stays within what a collective may cost by it."""
+    largest = max((math.prod(one.shape) * one.itemsize for one in asked.graph.tensors.values()), default=1)
+    return min(MOST_LEVY, MOST_LEVIED * LEVIED // max(1, 2 * largest))
 
 
 class _TooLittle:
@@ -150,7 +161,7 @@ class _TooLittle:
         found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
         found.append(repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
         if thrifty.choice is not None:
-            plan = Evaluation(self.asked, thrifty.choice)
+            plan = Evaluation(self.asked, replace(thrifty.choice, levy=_heaviest(self.asked)))
             sent = plan.sent_over(self.axis)
             allowed = f"allow {size_up(sent)} over {self.policy.axis}"
             if sent > thrifty.bound_ps:
@@ -173,8 +184,10 @@ class _TooLittle:
         least = _thriftiest(fewer, self.axis, self.search)
         if least.bound_ps > self.policy.most:
             return True
-        within = least.choice is not None and Evaluation(fewer, least.choice).sent_over(self.axis) <= self.policy.most
-        return False if within else None
+        if least.choice is None:
+            return None
+        thrifty = Evaluation(fewer, replace(least.choice, levy=_heaviest(fewer)))
+        return False if thrifty.sent_over(self.axis) <= self.policy.most else None
 
     def _dropping(self, wish: Wish) -> Repair | None:
         """Plan without a wish; None where there is no plan within the budget, or no time to look for one."""

@@ -314,7 +314,7 @@ class _Lowering:
     def _reshard(self, source: str, target: Layout, name: str) -> str:
         """Add the moves from a buffer to a layout; return the buffer that they end in."""
         held = self.buffers[source]
-        path = self.plan.table(held.tensor).path(held.layout, target)
+        path = self.plan.path(held.tensor, held.layout, target)
         for count, move in enumerate(path, 1):
             last = count == len(path)
             free = self._free_name(name if last else f"{name} via {count}")

@@ -34,7 +34,7 @@ import numpy as np
 from ops.placement import Layout
 from ops.registry import rule_for
 from solver.reference_kernel import dtype_of, inside
-from solver.reference_layout import IMPOSSIBLE, Lie, Path, picoseconds
+from solver.reference_layout import IMPOSSIBLE, Lie, Path, levied, picoseconds
 from solver.reference_task import Choice, Fact, Task
 
 Needs: TypeAlias = tuple[Lie, ...]
@@ -176,7 +176,7 @@ def price(plan: Plan) -> Price:
         sent[kind] += size
     parts = (
         sum(compute(plan.task, choice) for choice in plan.choices.values()),
-        sum(move.time for move in moves),
+        sum(move.time - levied(move, plan.task.levy) for move in moves),
         sum(one.time for one in kernels),
     )
     return Price(sum(parts), *parts, +sent)

@@ -120,6 +120,12 @@ class Move(NamedTuple):
     time: int
 
 
+def levied(move: Move, levy: tuple[int, int]) -> int:
+    """Return what a move counts more by a levy, a mesh axis and the picoseconds for each KiB."""
+    axis, rate = levy
+    return min(2**50, rate * move.bytes // 1024) if axis in move.axes else 0
+
+
 class Path(NamedTuple):
     """The moves of a reshard. All fields but the moves say which of two paths comes first."""
 
@@ -163,6 +169,8 @@ class Space:
         Kind of move -> the fraction of its time that does not count.
     weight : int, optional
         What a picosecond counts.
+    levy : tuple of int, optional
+        Mesh axis, and the picoseconds that every KiB over it counts more where paths are compared.
 
     Attributes
     ----------
@@ -182,7 +190,9 @@ class Space:
         forbidden: Collection[tuple[str, int]] = (),
         hidden: Mapping[str, Fraction] | None = None,
         weight: int = 1,
+        levy: tuple[int, int] = (0, 0),
     ) -> None:
+        self.levy = levy
         self.shape, self.itemsize, self.mesh, self.communication = tuple(shape), itemsize, mesh, communication
         self.bucketed, self.forbidden, self.hidden, self.weight = bucketed, forbidden, hidden or {}, weight
         shards = [Shard(dim, part) for dim, split in enumerate(parts) for part in range(len(split))]
@@ -304,7 +314,10 @@ class Space:
         """Every move from every layout, as far as communication is allowed, with the time that counts."""
         return {
             source: [
-                move._replace(time=self.weight * ceil(move.time * (1 - self.hidden.get(move.kind, Fraction(0)))))
+                move._replace(
+                    time=self.weight * ceil(move.time * (1 - self.hidden.get(move.kind, Fraction(0))))
+                    + levied(move, self.levy)
+                )
                 for target in self.written
                 if (move := self.move(source, target)) and self._allowed(move)
             ]

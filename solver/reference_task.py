@@ -55,6 +55,9 @@ class Task:
     counted : tuple of int, optional
         What a picosecond of communication counts, and what one of compute. Where the first is more than all compute
         together, the cheapest plan is the one that communicates least, and of these computes least.
+    levy : tuple of int, optional
+        Mesh axis, and the picoseconds by which every KiB over it counts more where ways are chosen: the levy of a plan
+        within a budget of traffic.
 
     Raises
     ------
@@ -73,7 +76,9 @@ class Task:
         policy: Iterable[Policy] = (),
         overlap: Mapping[str, float] | None = None,
         counted: tuple[int, int] = (1, 1),
+        levy: tuple[int, int] = (0, 0),
     ) -> None:
+        self.levy = levy
         self.graph, self.mesh, self.communication, self.counted = graph, mesh, communication, counted
         self.hidden = {kind: Fraction(str(part)) for kind, part in (overlap or {}).items()}
         self.uses = {use.name: use for node in graph.nodes for use in graph.operand_uses(node)}
@@ -114,9 +119,8 @@ class Task:
         forbidden = frozenset(self.wishes.forbidden.get(tensor, ()))
         key = fact.shape, fact.itemsize, self.parts[tensor], tensor in self.bucketed, forbidden
         if key not in self._spaces:
-            self._spaces[key] = Space(
-                *key[:3], self.mesh, self.kinds, self.communication, key[3], forbidden, self.hidden, self.counted[0]
-            )
+            counting = self.hidden, self.counted[0], self.levy
+            self._spaces[key] = Space(*key[:3], self.mesh, self.kinds, self.communication, key[3], forbidden, *counting)
         return self._spaces[key]
 
     def meeting(self, name: str, tensor: str) -> list[Lie]:

@@ -259,6 +259,8 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
         may = offered(bound, asked)
         if not composes(bound, chosen, sizes) or not all(k in may[axis] for axis, k in enumerate(rows)):
             yield f"op {node!r}: its rows {list(rows)} do not go together on these mesh axes"
+    if choice.levy and asked.budget is None:
+        yield f"ways are chosen by a levy of {choice.levy}, but there is no budget of traffic"
     for use, block in choice.reads.items():
         if use not in asked.use_named or block not in (MADE, HELD):
             yield f"use {short(use)} is told to read {short(block)}: a use of the graph reads 'made' or 'held'"

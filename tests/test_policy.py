@@ -350,6 +350,10 @@ def test_altered_claims_of_compute_are_refused() -> None:
 # ---------------------------------------------------------------------------------------------------- what may be sent
 
 
+MOST = 500
+"""Plans that are enumerated."""
+
+
 def sent_over(found: reference.Plan, axis: int) -> int:
     """Count what a plan of the reference sends over a mesh axis; its kernels send nothing."""
     assert found.reshards is not None
@@ -359,13 +363,10 @@ def sent_over(found: reference.Plan, axis: int) -> int:
 @settings(EVERY, max_examples=40, phases=[Phase.generate])
 @given(case=random_graphs(max_ops=2, max_axes=2), data=st.data())
 def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any) -> None:
-    task = Task(case.graph, case.mesh, case.pins, case.communication, case.capabilities)
-    every = [(reference.price(one).time, sent_over(one, 0)) for one in islice(reference.plans(task), 3000)]
-    assume(every)
-    assume(len(every) < 3000)
-    budget = data.draw(st.sampled_from(sorted({sent for _, sent in every})[:3])) - data.draw(st.integers(0, 1))
+    free = within(case, 0)
+    assume(free and len(free) < MOST)
+    budget = data.draw(st.sampled_from(sorted({sent for _, sent in free})[:3])) - data.draw(st.integers(0, 1))
     assume(budget >= 0)
-    wanted = min((time for time, sent in every if sent <= budget), default=None)
     found = plan(
         case.graph,
         case.mesh,
@@ -374,6 +375,9 @@ def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any
         capabilities=case.capabilities,
         policy=(traffic(case.mesh.axes[0], budget),),
     )
+    levies = {0, 2**12, 2**30} | ({found.choice.levy} if found.choice is not None else set())
+    every = [one for levy in levies for one in within(case, levy)]
+    wanted = min((time for time, sent in every if sent <= budget), default=None)
     if wanted is None:
         assert found.choice is None
         return
@@ -384,6 +388,41 @@ def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any
         assert found.cost_ps == wanted
     checked = verify(parse(found.to_json()))
     assert checked.ok, checked
+    assert Plan.from_json(found.to_json()).to_json() == found.to_json()
+    assert found.simulate(seed=1).ok
+
+
+def within(case: Case, levy: int) -> list[tuple[int, int]]:
+    """Enumerate the plans that take their ways by a levy on the first mesh axis: time, and what is sent over it."""
+    task = Task(case.graph, case.mesh, case.pins, case.communication, case.capabilities, levy=(0, levy))
+    return [(reference.price(one).time, sent_over(one, 0)) for one in islice(reference.plans(task), MOST)]
+
+
+@pytest.mark.parametrize(("most", "proved"), [(3072, True), (4000, False)])
+def test_a_plan_within_traffic_takes_the_path_that_the_search_found(most: int, proved: bool) -> None:
+    """Gathering is faster, as blocks are small and a link waits; cutting otherwise sends a quarter of it."""
+    g = Graph("turn")
+    g.output(g.op("relu", g.input("x", (64, 64)), name="y"))
+    mesh, pins = Mesh({"dp": 2, "tp": 4}), {"x": "dp=R,tp=S(0)", "y/x": "dp=R,tp=S(1)"}
+    free = plan(g, mesh, pins=pins)
+    assert [move.kind for move in free.reshards[0].moves] == ["all_gather", "slice"]
+    assert free.evaluation.sent_over(1) == 12288
+    found = plan(g, mesh, pins=pins, policy=(traffic("tp", most),))
+    assert found.status == ("optimal" if proved else "feasible")
+    assert [move.kind for move in found.reshards[0].moves] == ["all_to_all"]
+    assert found.evaluation.sent_over(1) == 3072
+    assert found.cost_ps == found.evaluation.computing + found.reshards[0].time
+    read = Plan.from_json(found.to_json())
+    assert read.choice == found.choice
+    assert read.check().ok
+    assert found.simulate(seed=0).ok
+
+
+def test_a_levy_needs_a_budget_of_traffic() -> None:
+    data = json.loads(plan(mlp(), MESH, pins={"w1": "tp=S(1)"}).to_json())
+    data["choice"]["levy"] = 5
+    data["sha256"] = digest(data)
+    assert "there is no budget of traffic" in str(verify(parse(json.dumps(data))).findings)
 
 
 @pytest.mark.parametrize("most", [-1, "-1", "-1kB", 1.5, True, None, ""])

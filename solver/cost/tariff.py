@@ -12,6 +12,10 @@ EXCHANGES = ("halo_exchange", "shift")
 """The exchanges of borders that kernels make."""
 LEVIED = 1024
 """A levy is in whole picoseconds for so many bytes."""
+MOST_LEVY = 2**40
+"""No levy on a mesh axis is larger."""
+MOST_LEVIED = 2**50
+"""Picoseconds; no collective costs more by a levy, so that paths stay within 64 bits."""
 SENDING = (*COLLECTIVES, *EXCHANGES)
 """Every kind of collective: those of reshards, and those of kernels."""
 
@@ -58,7 +62,6 @@ class Tariff:
         left = 1 - dict(self.hidden).get(kind, Fraction(0))
         return self.weight * -(-time * left.numerator // left.denominator)
 
-
     def levied(self, sent: int, axes: Iterable[int]) -> int:
         """Return what bytes over mesh axes cost more, in picoseconds, rounded down.
 
@@ -68,7 +71,7 @@ class Tariff:
         100
         """
         taken = tuple(axes)
-        return sum(rate * sent // LEVIED for axis, rate in self.levy if axis in taken)
+        return sum(min(MOST_LEVIED, rate * sent // LEVIED) for axis, rate in self.levy if axis in taken)
 
 
 PLAIN = Tariff()
