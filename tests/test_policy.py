@@ -371,7 +371,6 @@ def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any
         case.graph,
         case.mesh,
         pins=case.pins,
-        communication=case.communication,
         capabilities=case.capabilities,
         policy=(traffic(case.mesh.axes[0], budget),),
     )
@@ -394,7 +393,7 @@ def test_a_budget_of_traffic_is_held_and_its_bound_is_true(case: Case, data: Any
 
 def within(case: Case, levy: int) -> list[tuple[int, int]]:
     """Enumerate the plans that take their ways by a levy on the first mesh axis: time, and what is sent over it."""
-    task = Task(case.graph, case.mesh, case.pins, case.communication, case.capabilities, levy=(0, levy))
+    task = Task(case.graph, case.mesh, case.pins, "any", case.capabilities, levy=(0, levy))
     return [(reference.price(one).time, sent_over(one, 0)) for one in islice(reference.plans(task), MOST)]
 
 
