@@ -144,11 +144,11 @@ def spent_table(rows: list[Row]) -> str:
     lines = [
         [row["model"], row["mesh"], f"x{row['latency']}"]
         + [f"{float(row[stage] or 0):.1f}" for stage in STAGES]
-        + [row["seconds"], row["cpu"], f"{int(row['peak']) / 1e9:.2f}"]
+        + [row["seconds"], row["cpu"], f"{float(row['timeout']):g}", f"{int(row['peak']) / 1e9:.2f}"]
         for row in rows
         if not row["failed"]
     ]
-    return table(("model", "mesh", "latency", *STAGES, "in all", "processor", "peak GB"), lines, 3)
+    return table(("model", "mesh", "latency", *STAGES, "in all", "processor", "limit", "peak GB"), lines, 3)
 
 
 def write_tables(rows: list[Row]) -> None:
