@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.certificate_model import Choices, Ints, Link, Model, Name
+from solver.certificate_choices import Choices, Ints, Link, Name
+from solver.certificate_model import Model
 from solver.choice import block_bytes
 from solver.cost.moments import NEVER, OUTPUT, Moments
 from solver.cost.reshard import INF

@@ -151,10 +151,17 @@ class Evaluation:
 
     def made(self, tensor: str) -> Layout:
         """Return the layout in which a result is produced; of a source its storage."""
-        fact = self.problem.graph.tensors[tensor]
-        if fact.producer is None:
-            return self.choice.stored[tensor]
-        return self.problem.canonical(tensor, [row.results[fact.slot] for row in self.rows(fact.producer)])
+        if tensor not in self._made:
+            fact = self.problem.graph.tensors[tensor]
+            if fact.producer is None:
+                return self.choice.stored[tensor]
+            placed = [row.results[fact.slot] for row in self.rows(fact.producer)]
+            self._made[tensor] = self.problem.canonical(tensor, placed)
+        return self._made[tensor]
+
+    @cached_property
+    def _made(self) -> dict[str, Layout]:
+        return {}
 
     def held(self, tensor: str) -> Layout:
         """Return the layout in which a tensor is kept for its uses."""
@@ -162,14 +169,32 @@ class Evaluation:
 
     def needed(self, use: Use) -> Layout:
         """Return the layout that a use reads."""
-        placed = [row.operands[use.slot] for row in self.rows(use.op)]
-        return self.problem.canonical(use.tensor, [p for p in placed if p is not None])
+        place = use.op, use.slot
+        if place not in self._needed:
+            placed = [row.operands[use.slot] for row in self.rows(use.op)]
+            self._needed[place] = self.problem.canonical(use.tensor, [p for p in placed if p is not None])
+        return self._needed[place]
+
+    @cached_property
+    def _needed(self) -> dict[tuple[str, int], Layout]:
+        return {}
 
     def compute(self, node: str) -> int:
         """Return the compute time of an op in picoseconds."""
-        asked, graph_node = self.problem, self.problem.graph.nodes[node]
-        time = compute_time(graph_node, asked.bound[node], self.rows(node), self.dtypes(node), asked.mesh)
-        return asked.counted[1] * time
+        asked, known = self.problem, self._class(node)
+        if known not in self._computed:
+            fact, bound = asked.graph.nodes[node], asked.bound[node]
+            time = compute_time(fact, bound, self.rows(node), self.dtypes(node), asked.mesh)
+            self._computed[known] = asked.counted[1] * time
+        return self._computed[known]
+
+    @cached_property
+    def _computed(self) -> dict[tuple[int, tuple[int, ...]], int]:
+        return {}
+
+    def _class(self, node: str) -> tuple[int, tuple[int, ...]]:
+        """Return what ops of equal price share: the object that their rule is bound to, and the chosen rows."""
+        return id(self.problem.bound[node]), self.choice.rows[node]
 
     def dtypes(self, node: str) -> Mapping[str, str]:
         """Return the dtype of each operand slot of an op."""
@@ -183,11 +208,15 @@ class Evaluation:
     @cached_property
     def kernels(self) -> Mapping[str, tuple[KernelStep, ...]]:
         """What kernels send themselves, op by op; an op whose kernel sends nothing is not there."""
-        graph, found = self.problem.graph, {}
-        for name, node in graph.nodes.items():
-            bound, cuts = self.problem.bound[name], tuple(row.cut for row in self.rows(name))
-            if steps := kernel_steps(node, bound, cuts, self.dtypes(name), self.problem.mesh, self.problem.tariff()):
-                found[name] = steps
+        asked, found = self.problem, {}
+        known: dict[tuple[int, tuple[int, ...]], tuple[KernelStep, ...]] = {}
+        for name, node in asked.graph.nodes.items():
+            if (key := self._class(name)) not in known:
+                cuts = tuple(row.cut for row in self.rows(name))
+                given = asked.bound[name], cuts, self.dtypes(name), asked.mesh, asked.tariff()
+                known[key] = kernel_steps(node, *given)
+            if known[key]:
+                found[name] = known[key]
         return found
 
     @property

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cache
 from typing import Any, get_args
 
 from ops.placement import Layout, layout_text, parse_placement
@@ -131,15 +132,12 @@ def question(asked: Problem) -> dict[str, Any]:
 
 def consequences(found: Evaluation) -> dict[str, Any]:
     """Return all that follows from a choice as plain JSON values: layouts, reshards, prices, bytes, memory."""
-    graph = found.problem.graph
-    memory = found.memory
+    graph, memory, text = found.problem.graph, found.memory, cache(layout_text)
     return {
-        "made": {tensor: layout_text(found.made(tensor)) for tensor in graph.tensors},
-        "held": {tensor: layout_text(found.held(tensor)) for tensor in graph.tensors},
-        "needed": {
-            use.name: layout_text(found.needed(use)) for node in graph.nodes for use in graph.operand_uses(node)
-        },
-        "delivered": {tensor: layout_text(found.delivered(tensor)) for tensor in graph.outputs},
+        "made": {tensor: text(found.made(tensor)) for tensor in graph.tensors},
+        "held": {tensor: text(found.held(tensor)) for tensor in graph.tensors},
+        "needed": {use.name: text(found.needed(use)) for node in graph.nodes for use in graph.operand_uses(node)},
+        "delivered": {tensor: text(found.delivered(tensor)) for tensor in graph.outputs},
         "compute": {node: found.compute(node) for node in graph.nodes},
         "kernels": {
             node: [kernel_json(step, found.problem) for step in steps] for node, steps in found.kernels.items()

@@ -203,8 +203,14 @@ class Problem:
 
     def canonical(self, tensor: str, layout: Sequence[Placement]) -> Layout:
         """Return the one name of a layout of a tensor."""
-        known = self._written.get(self.parts(tensor), {}).get(tuple(layout))
-        return canonical(layout, self.parts(tensor), self.mesh.sizes) if known is None else known
+        key = self.parts(tensor), tuple(layout)
+        if key not in self._named:
+            self._named[key] = canonical(layout, self.parts(tensor), self.mesh.sizes)
+        return self._named[key]
+
+    @cached_property
+    def _named(self) -> dict[tuple[Parts, Layout], Layout]:
+        return {}
 
     def written(self, tensor: str) -> dict[Layout, Layout]:
         """Return every legal way to write a layout of a tensor, and its one name; tensors of equal parts share it."""
