@@ -19,6 +19,8 @@ from solver.certificate_sums import Counting, total
 from solver.cost.reshard import INF
 from solver.problem import Problem
 
+__all__ = ["CertificateError", "certified_bound", "proved"]
+
 MOST_BITS = 32
 LEAVES = {"messages"}, {"messages", "multipliers"}, {"messages", "weights"}
 """What a leaf with messages may say."""
@@ -49,14 +51,14 @@ def certified_bound(problem: Problem, certificate: Any) -> int:
     if written.tree == {"unproved": True}:  # claims nothing, which needs no enumeration of what there is to choose
         return 0
     if written.moments is None:
-        return proved(Model(problem), certificate)
+        return _proved(Model(problem), written)
     if problem.memory is None:
         raise CertificateError("it speaks of moments, but there is no memory budget")
     try:
         model = StoringModel(problem, written.moments)
     except KeyError as error:
         raise CertificateError(f"there is no moment {error}") from error
-    return proved(model, certificate)
+    return _proved(model, written)
 
 
 def _in_both_cases(problem: Problem, certificate: Mapping[str, Any]) -> int:
@@ -71,7 +73,10 @@ def _in_both_cases(problem: Problem, certificate: Mapping[str, Any]) -> int:
 
 def proved(model: Model, certificate: Any) -> int:
     """Compute the bound that a certificate proves for what is enumerated already (see `certified_bound`)."""
-    written = _Written(certificate)
+    return _proved(model, _Written(certificate))
+
+
+def _proved(model: Model, written: _Written) -> int:
     bounds = (_leaf_bound(model, alive, written, leaf) for leaf, alive in _leaves(model, written.tree))
     leaves = [bound for bound in bounds if bound is not None]
     if not leaves:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from solver.certificate_choices import Alive, Choices, Ints, Link, Name
+from solver.certificate_choices import Alive, Bools, Choices, Ints, Link, Name
 from solver.certificate_messages import LARGEST, Messages
 
 
@@ -37,7 +37,8 @@ class Counting:
         if stored is None:
             return priced
         most = stored.reshape(len(stored), -1).max(axis=1, initial=1)  # a multiplier itself is to fit, too
-        return priced + sum(k * bytes for k, bytes in zip(self.multipliers, most.tolist(), strict=True))
+        beside = zip(self.multipliers.tolist(), most.tolist(), strict=True)
+        return priced + int(sum(multiplier * bytes for multiplier, bytes in beside))
 
     def counted(self, price: Ints, stored: Ints | None, dtype: Any) -> Ints:
         """Return prices, 0 where forbidden, with the bytes beside them."""
@@ -158,10 +159,10 @@ def _of_variables(
 
 def _of_edges(one: _Class, read: Messages, counting: Counting) -> int:
     """Add the least of every edge of a class: price - A - B over what is offered and asked for, where it is allowed."""
-    link, offered, asked = one.link, np.unique(one.offers), np.unique(one.asks)
-    price = link.price[np.ix_(offered, asked)]
+    link, offered, asked = one.link, _named(one.offers, one.link, 0), _named(one.asks, one.link, 1)
+    price = link.price[offered][:, asked]
     stored = None if link.stored is None else link.stored[:, offered][:, :, asked]
-    forbidden = None if link.allowed is None else ~link.allowed[np.ix_(offered, asked)]
+    forbidden = None if link.allowed is None else ~link.allowed[offered][:, asked]
     if forbidden is not None:
         price = np.where(forbidden, 0, price)
     largest = max((read.largest[tail] + read.largest[head] for tail, head in one.pairs), default=0)
@@ -172,7 +173,14 @@ def _of_edges(one: _Class, read: Messages, counting: Counting) -> int:
         prices[forbidden] = 2 * max(reach, LARGEST)
     tails, heads = one.messages(read, 0, dtype)[:, offered], one.messages(read, 1, dtype)[:, asked]
     least = prices[:, 0] - heads[:, :1]
-    for column in range(1, len(asked)):
+    for column in range(1, heads.shape[1]):
         np.minimum(least, prices[:, column] - heads[:, column : column + 1], out=least)
-    found = (least - tails).min(axis=1)
-    return sum(found.tolist()) * (1 if one.pairs else len(one.tails))
+    found: list[int] = (least - tails).min(axis=1).tolist()
+    return sum(found) * (1 if one.pairs else len(one.tails))
+
+
+def _named(layouts: Ints, link: Link, end: int) -> Bools:
+    """Return which layouts are named at one end of an edge."""
+    found = np.zeros(link.price.shape[end], np.bool_)
+    found[layouts] = True
+    return found

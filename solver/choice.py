@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.bind import Row
-from ops.placement import Layout
+from ops.placement import Layout, Parts
 from solver.cost.collectives import BUCKET
 from solver.cost.compute import compute_time
 from solver.cost.kernel_steps import KernelStep, kernel_steps
@@ -358,9 +358,15 @@ class Evaluation:
 
     def bytes(self, tensor: str, layout: Layout) -> int:
         """Return the bytes of one device's block of a tensor."""
-        fact = self.problem.graph.tensors[tensor]
-        local = local_shape(layout, fact.shape, self.problem.parts(tensor), self.problem.mesh.sizes)
-        return math.prod(local) * fact.itemsize
+        fact, parts = self.problem.graph.tensors[tensor], self.problem.parts(tensor)
+        key = parts, layout
+        if key not in self._elements:
+            self._elements[key] = math.prod(local_shape(layout, fact.shape, parts, self.problem.mesh.sizes))
+        return self._elements[key] * fact.itemsize
+
+    @cached_property
+    def _elements(self) -> dict[tuple[Parts, Layout], int]:
+        return {}
 
     @cached_property
     def total(self) -> int:

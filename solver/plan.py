@@ -14,6 +14,7 @@ from solver.choice import Choice, Evaluation, Reshard
 from solver.cost.kernel_steps import KernelStep
 from solver.cost.memory import Memory
 from solver.explanation import Explanation
+from solver.garbage import collecting_later
 from solver.graph import Use
 from solver.problem import Problem, ProblemError
 
@@ -227,7 +228,7 @@ class Plan:
         from solver.plan_json import reading, write
         from solver.verify import verify
 
-        with reading("the choice"):
+        with reading("the choice"), collecting_later():
             data = write(self)
         return verify(data)
 

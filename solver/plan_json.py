@@ -204,7 +204,8 @@ def parse(text: str) -> dict[str, Any]:
     """
     try:
         data = json.loads(text, parse_constant=_no_number)
-        told_again = json.dumps(data), json.dumps(data, ensure_ascii=False)
+        bare = "".join(text.split())
+        same = any(bare == "".join(json.dumps(data, ensure_ascii=ascii).split()) for ascii in (True, False))
     except RecursionError as error:
         raise PlanFileError("this is no plan file: its lists are nested too deep") from error
     except ValueError as error:
@@ -214,7 +215,7 @@ def parse(text: str) -> dict[str, Any]:
         raise PlanFileError(f"this is no plan file: its format is {short(found)}, not {FORMAT!r}")
     if not isinstance(data.get("sha256"), str):
         raise PlanFileError("this plan file is damaged: it has no 'sha256'")
-    if "".join(text.split()) not in ("".join(again.split()) for again in told_again):
+    if not same:
         raise PlanFileError("this plan file was changed after it was written: a key or a number stands in another way")
     return data
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ops.bind import composes
+from ops.bind import BoundRule, composes
 from ops.placement import Layout, Partial, layout_text
 from solver.certificate import CertificateError, certified_bound
 from solver.certificate_rows import offered
 from solver.choice import HELD, MADE, Choice, Evaluation
 from solver.cost.reshard import INF
 from solver.cost.tariff import LEVIED
+from solver.garbage import collecting_later
 from solver.layout import legal
 from solver.plan_json import (
     CHANGED,
@@ -94,7 +95,8 @@ def verify(data: Any) -> Check:
     """
     findings: list[str] = []
     try:
-        return _Checking(data, findings).done()
+        with collecting_later():
+            return _Checking(data, findings).done()
     except PlanFileError as error:
         return Check((*findings, str(error)))
     except DAMAGE as error:
@@ -239,26 +241,20 @@ class _Checking:
 
 def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
     """Hold the choice against the rules: rows that exist and go together, storage and copies that are legal."""
-    graph, sizes = asked.graph, asked.mesh.sizes
+    graph = asked.graph
     for what, given, wanted in (
         ("rows of ops", set(choice.rows), set(graph.nodes)),
         ("storage of tensors", set(choice.stored), {t.name for t in graph.tensors.values() if t.producer is None}),
     ):
         for name in sorted(given ^ wanted):
             yield f"{what}: {name!r} is {'missing' if name in wanted else 'not in the graph'}"
+    known: dict[tuple[int, tuple[int, ...]], list[str]] = {}  # equal ops share the object that their rule is bound to
     for node, rows in choice.rows.items():
-        if node not in graph.nodes:
-            continue
-        bound = asked.bound[node]
-        if len(rows) != len(sizes) or not all(0 <= k < len(bound.rows) for k in rows):
-            yield f"op {node!r}: rows {list(rows)} are not one of its {len(bound.rows)} rows for each mesh axis"
-            continue
-        chosen = [bound.rows[k] for k in rows]
-        if any(size == 1 and k for k, size in zip(rows, sizes, strict=True)):
-            yield f"op {node!r}: a mesh axis of size 1 takes row 0"
-        may = offered(bound, asked)
-        if not composes(bound, chosen, sizes) or not all(k in may[axis] for axis, k in enumerate(rows)):
-            yield f"op {node!r}: its rows {list(rows)} do not go together on these mesh axes"
+        if node in graph.nodes:
+            key = id(asked.bound[node]), rows
+            if key not in known:
+                known[key] = list(_row_findings(asked, asked.bound[node], rows))
+            yield from (f"op {node!r}: {finding}" for finding in known[key])
     if choice.levy and asked.budget is None:
         yield f"ways are chosen by a levy of {choice.levy}, but there is no budget of traffic"
     for use, block in choice.reads.items():
@@ -270,6 +266,18 @@ def _choice_findings(asked: Problem, choice: Choice) -> Iterator[str]:
                 yield f"{where} {tensor!r} is not in the graph"
             elif not _is_a_layout(asked, tensor, layout):
                 yield f"{where} {tensor!r}: {layout_text(layout)} is not a layout of it"
+
+
+def _row_findings(asked: Problem, bound: BoundRule, rows: Sequence[int]) -> Iterator[str]:
+    sizes = asked.mesh.sizes
+    if len(rows) != len(sizes) or not all(0 <= k < len(bound.rows) for k in rows):
+        yield f"rows {list(rows)} are not one of its {len(bound.rows)} rows for each mesh axis"
+        return
+    if any(size == 1 and k for k, size in zip(rows, sizes, strict=True)):
+        yield "a mesh axis of size 1 takes row 0"
+    may = offered(bound, asked)
+    if not composes(bound, [bound.rows[k] for k in rows], sizes) or not all(k in may[i] for i, k in enumerate(rows)):
+        yield f"its rows {list(rows)} do not go together on these mesh axes"
 
 
 def _is_a_layout(asked: Problem, tensor: str, layout: Layout) -> bool:

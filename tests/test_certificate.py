@@ -182,11 +182,11 @@ def proofs() -> tuple[tuple[Model, Plan], ...]:
     return tuple((Model(found.problem), found) for found in (*every_plan(), *split_plans()))
 
 
-def test_ten_thousand_altered_certificates_prove_nothing_false() -> None:
+def test_three_thousand_altered_certificates_prove_nothing_false() -> None:
     rng = random.Random(7)
     known = proofs()
     refused = weaker = 0
-    for _ in range(10_000):
+    for _ in range(3_000):
         model, found = rng.choice(known)
         altered = alter(json.loads(json.dumps(found.certificate)), rng)
         try:
@@ -197,8 +197,8 @@ def test_ten_thousand_altered_certificates_prove_nothing_false() -> None:
         assert found.cost_ps is not None
         assert bound <= found.cost_ps, altered
         weaker += bound < found.bound_ps
-    assert refused > 500
-    assert weaker > 2000
+    assert refused > 150
+    assert weaker > 600
 
 
 def alter(certificate: Any, rng: random.Random) -> Any:
@@ -261,10 +261,19 @@ def _split(certificate: Any, rng: random.Random) -> None:
             node["left"], node["right"] = node["right"], node["left"]
 
 
+def _swapped(certificate: Any, rng: random.Random) -> None:
+    """Give one edge the messages of another: edges that look alike are added up together."""
+    leaf = rng.choice(list(nodes(certificate["tree"])))
+    if len(leaf.get("messages", {})) > 1:
+        one, other = rng.sample(list(leaf["messages"]), 2)
+        leaf["messages"][one], leaf["messages"][other] = leaf["messages"][other], leaf["messages"][one]
+
+
 ALTERATIONS: list[Callable[[Any, random.Random], None]] = [_number] * 6 + [
     _vector,
     _reference,
     _edge,
+    _swapped,
     _bits,
     _leaf,
     _split,
@@ -318,6 +327,48 @@ def test_numbers_beyond_64_bits_are_added_exactly() -> None:
             messages[name] = [len(arrays), len(arrays) + 1]
             arrays += [[v + large for v in arrays[tail]], [v - large for v in arrays[head]]]
         assert proved(model, certificate) == found.bound_ps
+
+
+def test_edges_that_are_added_up_together_count_as_they_do_alone() -> None:
+    """The sum of a leaf, against one that goes edge by edge and value by value in Python's whole numbers."""
+    rng = random.Random(11)
+    for model, found in proofs():
+        assert found.certificate is not None
+        alive = model.consistent_values
+        assert alive is not None
+        leaf = next(node for node in nodes(found.certificate["tree"]) if "messages" in node)
+        for most in (0, 10**3, 10**6):
+            arrays = [[v + rng.randint(-most, most) for v in array] for array in found.certificate["arrays"]]
+            written = {**found.certificate, "arrays": arrays, "tree": leaf}
+            wanted = plain_sum(model, alive, written)
+            assert wanted > 0, "a sum below 0 proves nothing, and shows nothing here"
+            assert proved(model, written) == -(-wanted >> written["bits"])
+
+
+def plain_sum(model: Model, alive: Any, certificate: Any) -> int:
+    arrays, bits = certificate["arrays"], certificate["bits"]
+    values = {
+        name: [int(price) << bits if left else None for price, left in zip(one.price, alive[name], strict=True)]
+        for name, one in model.choices.items()
+    }
+    least_of_edges = 0
+    for link in model.links:
+        tail, head = (arrays[number] for number in certificate["tree"]["messages"][link.name])
+        for value, offers in enumerate(link.offers.tolist()):
+            if values[link.tail][value] is not None:
+                values[link.tail][value] += min(tail[layout] for layout in offers)
+        for value, asks in enumerate(link.asks.tolist()):
+            if values[link.head][value] is not None:
+                values[link.head][value] += head[asks]
+        offered = set(link.offers[alive[link.tail]].reshape(-1).tolist())
+        asked = set(link.asks[alive[link.head]].tolist())
+        least_of_edges += min(
+            (int(link.price[source, target]) << bits) - tail[source] - head[target]
+            for source in offered
+            for target in asked
+            if link.price[source, target] < INF
+        )
+    return least_of_edges + sum(min(one for one in each if one is not None) for each in values.values())
 
 
 def test_a_split_proves_the_worse_of_its_sides() -> None:

@@ -20,6 +20,7 @@ FLOW = (
     ("ops",),
     (
         "solver.deadline",
+        "solver.garbage",
         "solver.layout",
         "solver.mesh",
         "solver.cost",

@@ -86,5 +86,5 @@ class _Writer:
         key = array.tobytes()
         if key not in self._known:
             self._known[key] = len(self.arrays)
-            self.arrays.append([int(value) for value in array])
+            self.arrays.append(array.tolist())
         return self._known[key]
