@@ -27,7 +27,7 @@ from solver.plan import Plan
 from solver.problem import Problem, problem
 from solver.reference_task import Task
 from tests.graphs import HAND_MADE, Case, random_graphs
-from tests.plans import CUBE, FAST, communicating, every_plan, split_plans
+from tests.plans import CUBE, communicating, every_plan, split_plans
 
 FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -331,7 +331,7 @@ def test_numbers_beyond_64_bits_are_added_exactly() -> None:
 
 def test_edges_that_are_added_up_together_count_as_they_do_alone() -> None:
     """The sum of a leaf, against one that goes edge by edge and value by value in Python's whole numbers."""
-    rng = random.Random(11)
+    rng, shown = random.Random(11), 0
     for model, found in proofs():
         assert found.certificate is not None
         alive = model.consistent_values
@@ -341,8 +341,9 @@ def test_edges_that_are_added_up_together_count_as_they_do_alone() -> None:
             arrays = [[v + rng.randint(-most, most) for v in array] for array in found.certificate["arrays"]]
             written = {**found.certificate, "arrays": arrays, "tree": leaf}
             wanted = plain_sum(model, alive, written)
-            assert wanted > 0, "a sum below 0 proves nothing, and shows nothing here"
-            assert proved(model, written) == -(-wanted >> written["bits"])
+            assert proved(model, written) == max(0, -(-wanted >> written["bits"]))
+            shown += wanted > 0
+    assert shown > 30
 
 
 def plain_sum(model: Model, alive: Any, certificate: Any) -> int:
@@ -403,75 +404,3 @@ def test_every_wish_keeps_bound_and_optimum_equal(graph: Any) -> None:
 def test_a_tree_that_claims_nothing_proves_nothing() -> None:
     for graph in HAND_MADE:
         assert certified_bound(problem(graph(), CUBE), {**NOTHING, "tree": {"unproved": True}}) == 0
-
-
-# ---------------------------------------------------------------------------------------- certificates of another form
-
-LEAF = {"messages": {}}
-SPLIT = {"op": "h", "left_values": [], "left": LEAF, "right": LEAF}
-WRONG: list[tuple[Any, str]] = [
-    (None, "it should be an object with bits, arrays and tree"),
-    ([], "it should be an object with bits, arrays and tree"),
-    ({"bits": 12, "arrays": []}, "it should be an object with bits, arrays and tree"),
-    ({**NOTHING, "more": 1}, "it should be an object with bits, arrays and tree"),
-    ({**NOTHING, "bits": -1}, "bits is -1"),
-    ({**NOTHING, "bits": 33}, "bits is 33"),
-    ({**NOTHING, "bits": True}, "bits is True"),
-    ({**NOTHING, "bits": 12.0}, "bits is 12.0"),
-    ({**NOTHING, "bits": "12"}, "bits is '12'"),
-    ({**NOTHING, "bits": 10**60}, "bits is 1000"),
-    ({**NOTHING, "arrays": {}}, "arrays should be a list"),
-    ({**NOTHING, "arrays": [1]}, "message vector 0 should be a list of whole numbers"),
-    ({**NOTHING, "arrays": [[], [1.5]]}, "message vector 1 should be a list of whole numbers"),
-    ({**NOTHING, "arrays": [[float("nan")]]}, "message vector 0"),
-    ({**NOTHING, "arrays": [["1"]]}, "message vector 0"),
-    ({**NOTHING, "arrays": [[None]]}, "message vector 0"),
-    ({**NOTHING, "arrays": [[True]]}, "message vector 0"),
-    ({**NOTHING, "arrays": [[[1]]]}, "message vector 0"),
-    ({**NOTHING, "tree": None}, "a node of the tree is None"),
-    ({**NOTHING, "tree": []}, "a node of the tree is []"),
-    ({**NOTHING, "tree": {}}, "a leaf of the tree is {}"),
-    ({**NOTHING, "tree": {"unproved": False}}, "a leaf of the tree is {'unproved': False}"),
-    ({**NOTHING, "tree": {**SPLIT, "right": {"unproved": True}}}, "a leaf of the tree is {'unproved': True}"),
-    ({**NOTHING, "tree": {"infeasible": False}}, "a leaf of the tree is {'infeasible': False}"),
-    ({**NOTHING, "tree": {**LEAF, "more": 1}}, "a leaf of the tree is"),
-    ({**NOTHING, "tree": {"messages": []}}, "the messages of a leaf name something that is no edge: []"),
-    ({**NOTHING, "tree": {"messages": {"nobody/x": [0, 0]}}}, "something that is no edge: {'nobody/x': [0, 0]}"),
-    ({**NOTHING, "tree": {"messages": {"h/x": 1}}}, "edge 'h/x' should name two message vectors, not 1"),
-    ({**NOTHING, "tree": {"messages": {"h/x": [0]}}}, "edge 'h/x' should name two message vectors, not [0]"),
-    ({**NOTHING, "tree": {"messages": {"h/x": [0, "1"]}}}, "edge 'h/x' should name two message vectors"),
-    ({**NOTHING, "tree": {"messages": {"h/x": [0, -1]}}}, "edge 'h/x' names the vectors [0, -1], but there are 0"),
-    ({**NOTHING, "tree": {"messages": {"h/x": [0, 10**30]}}}, "edge 'h/x' names the vectors"),
-    ({**NOTHING, "arrays": [[1]], "tree": {"messages": {"h/x": [0, 0]}}}, "edge 'h/x' has vectors of 1 and 1 entries"),
-    ({**NOTHING, "tree": {**SPLIT, "op": "nobody"}}, "the tree splits op 'nobody', which has nothing to choose"),
-    ({**NOTHING, "tree": {**SPLIT, "op": ["h"]}}, "a split of the tree is"),
-    ({**NOTHING, "tree": {**SPLIT, "op": {}}}, "a split of the tree is"),
-    ({**NOTHING, "tree": {**SPLIT, "tensor": "x"}}, "a split of the tree is"),
-    ({**NOTHING, "tree": {"op": "h"}}, "a split of the tree is"),
-    (
-        {**NOTHING, "tree": {"tensor": "h", "left_values": [], "left": LEAF, "right": LEAF}},
-        "the tree splits tensor 'h'",
-    ),
-    ({**NOTHING, "tree": {**SPLIT, "left_values": 1}}, "the split on op 'h' should list its left values"),
-    ({**NOTHING, "tree": {**SPLIT, "left_values": [1]}}, "the split on op 'h' should list its left values"),
-    ({**NOTHING, "tree": {**SPLIT, "left_values": [[0, True]]}}, "the split on op 'h' should list its left values"),
-    (
-        {**NOTHING, "tree": {**SPLIT, "left_values": [[0, 99]]}},
-        "the split on op 'h' lists values that it does not have",
-    ),
-    (
-        {**NOTHING, "tree": {**SPLIT, "left_values": [[-1, 0]]}},
-        "the split on op 'h' lists values that it does not have",
-    ),
-    ({**NOTHING, "tree": {**SPLIT, "left_values": [[0]]}}, "the split on op 'h' lists values that it does not have"),
-    ({**NOTHING, "tree": {**SPLIT, "left": None}}, "a node of the tree is None"),
-]
-
-
-@pytest.mark.parametrize(("certificate", "sentence"), WRONG, ids=[sentence[:50] for _, sentence in WRONG])
-def test_another_form_is_refused_in_words(certificate: Any, sentence: str) -> None:
-    model = Model(problem(HAND_MADE[0](), FAST))
-    with pytest.raises(CertificateError) as refused:
-        proved(model, certificate)
-    assert sentence in str(refused.value)
-    assert len(str(refused.value)) < 200
