@@ -128,6 +128,17 @@ def test_shardy_carries_backwards() -> None:
     assert GREEDY["paddle"](problem(chain(), Mesh({"tp": 4}), pins=pins)).layout("w2") == {"tp": R}
 
 
+def test_shardy_cuts_a_product_inside_though_a_bias_is_added() -> None:
+    """As it does with a product and a sum, which is what a compiler makes of it; the bias is one term of the sum."""
+    g = Graph("biased")
+    x, w, bias = g.input("x", (8, 16)), g.parameter("w", (16, 8)), g.parameter("b", (8,))
+    g.output(g.op("addmm", bias, x, w, name="y"))
+    found = GREEDY["shardy"](problem(g, Mesh({"tp": 4}), pins={"x": "tp=S(1)", "w": "tp=S(0)"}))
+    assert found.made("y") == {"tp": Partial("sum")}
+    assert {reshard.collectives[0].kind for reshard in found.reshards if reshard.bytes} == {"all_reduce"}
+    assert found.simulate().ok
+
+
 @pytest.mark.parametrize("name", GREEDY)
 def test_a_planner_that_cannot_go_on_says_where(name: str) -> None:
     g = Graph("softmax")

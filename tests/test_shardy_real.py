@@ -43,8 +43,12 @@ DIFFERENCES = {
     "order": "two axes cut one dim in another order than they have in the mesh. A layout has them in mesh order.",
     "permutation": "a slice or concatenation runs with the dim cut that it moves along, and Shardy permutes the shards "
     "after it. No row of ours does so: the dim is gathered.",
+    "several": "an op of several results is one op here, and cut once. In StableHLO each result has an op of its own, "
+    "which reads what its dims come from: that of the gradient of a norm's scale is not cut where that of its input is.",
+    "term": "a bias inside a product that is cut inside. Ours reads it as one term of the sum, which costs nothing; "
+    "for Shardy it lies whole, and a compiler adds it after the sum.",
 }
-"""What a plan cannot say of what Shardy does, by class; the first three are of a sharding, the last of an op. What is
+"""What a plan cannot say of what Shardy does, by class; the first three are of a sharding, the others of an op. What is
 left open beyond it: an axis whose size has two primes (6) may be split the other way round (`Units` has the smaller one
 first), and pins to a partial sum or to a later part of a dim cannot be asked of Shardy. Constants have no layout to
 compare: every use has a copy of its own."""
@@ -100,7 +104,8 @@ def run_otherwise(asked: Problem, theirs: Runs) -> list[str]:
     for tensor, (reads, made) in theirs.items():
         needed: dict[str, list[Layout]] = {}
         for use in asked.graph.operand_uses(str(asked.graph.tensors[tensor].producer)):
-            needed.setdefault(use.tensor, []).append(ours.needed(use))
+            whole = [Replicate() if isinstance(one, Partial) else one for one in ours.needed(use)]  # "term"
+            needed.setdefault(use.tensor, []).append(tuple(whole))
         makes = [
             Partial("sum") if one == Partial("avg") else one for one in ours.made(tensor)
         ]  # a mean is divided last
@@ -163,7 +168,8 @@ def test_captures_run_alike_but_for_what_a_plan_cannot_say(model: str) -> None:
     for tensor in unlike:
         node = graph.nodes[str(graph.tensors[tensor].producer)]
         around = {use.tensor for use in graph.operand_uses(node.name)} | {tensor}
-        assert node.op in MOVED or any(left_out(asked, one, axes[one]) for one in around if one in axes), node
+        said_less = any(left_out(asked, one, axes[one]) for one in around if one in axes)
+        assert said_less or node.op in MOVED or len(node.results) > 1, node
     assert len(unlike) <= 0.2 * len(theirs)
 
 

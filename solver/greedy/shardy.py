@@ -130,9 +130,13 @@ def _goes_on(k: int, axes: tuple[int, ...], taken: Mapping[int, tuple[int, ...]]
 
 
 def _lying(problem: Problem, node: Node, layouts: Mapping[str, Layout]) -> dict[int, dict[int, tuple[int, ...]]]:
-    """Return for each slot of an op that is cut the mesh axes along each row; a row stands for the factor it cuts."""
+    """Return for each slot of an op that is cut the mesh axes along each row; a row stands for the factor it cuts.
+
+    A row that cuts nothing and hands a sum on stands for none; one that cuts a product inside, and takes a bias as one
+    term of the sum, does.
+    """
     bound, found = problem.bound[node.name], dict[int, dict[int, tuple[int, ...]]]()
-    rows = [k for k in problem.offered(bound) if not _is_partial(bound.rows[k].operands)]
+    rows = [k for k in problem.offered(bound) if bound.rows[k].cut or not _is_partial(bound.rows[k].operands)]
     for slot, name in enumerate((*flat(node.operands), *node.results)):
         for axis, lies in enumerate(layouts.get(name, ()) if name is not None else ()):
             if isinstance(lies, Shard):
