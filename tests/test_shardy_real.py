@@ -44,7 +44,7 @@ DIFFERENCES = {
     "permutation": "a slice or concatenation runs with the dim cut that it moves along, and Shardy permutes the shards "
     "after it. No row of ours does so: the dim is gathered.",
     "several": "an op of several results is one op here, and cut once. In StableHLO each result has an op of its own, "
-    "which reads what its dims come from: that of the gradient of a norm's scale is not cut where that of its input is.",
+    "which reads what its dims come from: the one of the gradient of a scale is not cut where that of the input is.",
     "term": "a bias inside a product that is cut inside. Ours reads it as one term of the sum, which costs nothing; "
     "for Shardy it lies whole, and a compiler adds it after the sum.",
 }
