@@ -18,6 +18,7 @@ from solver.deadline import OutOfTimeError, ending_when
 from solver.explain.core import Core, find_core, other_cores, refuted
 from solver.explain.tell import tell
 from solver.explanation import Explanation
+from solver.garbage import collecting_later
 from solver.graph import Graph
 from solver.memory_budget import beyond, blame, within_budget
 from solver.mesh import Mesh
@@ -116,19 +117,20 @@ def plan(
     make_ready()
     clock = _Clock(seconds, progress)
     clock.stage("constraints")
-    asked = problem(
-        graph,
-        mesh,
-        pins=pins,
-        communication=communication,
-        objective=objective,
-        capabilities=capabilities,
-        policy=policy,
-        overlap=overlap,
-        expressions=read_expressions(constraints),
-        memory=memory,
-        place=_caller(),
-    )
+    with collecting_later():
+        asked = problem(
+            graph,
+            mesh,
+            pins=pins,
+            communication=communication,
+            objective=objective,
+            capabilities=capabilities,
+            policy=policy,
+            overlap=overlap,
+            expressions=read_expressions(constraints),
+            memory=memory,
+            place=_caller(),
+        )
     return _plan(asked, gap, clock, _mended)
 
 
@@ -166,7 +168,8 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if (core := refuted(asked, time.monotonic() + clock.moment(*EXPLAINING), quick=True)) is not None:
         told = None if explain is None else explain(asked, core, None, clock)
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
-    checker = Checker(whole_graph(asked))
+    with collecting_later():
+        checker = Checker(whole_graph(asked))
     clock.stage("feasibility")
     verdict = checker.search(seconds=clock.left())
     if verdict.status == "unsat":
@@ -174,30 +177,36 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
     if verdict.status == "unknown":
         return Plan(asked, "unknown", stages=clock.stages())
-    first = read_choice(checker.clauses, asked, verdict.true)
+
+    def first() -> Choice:
+        return _tidy(asked, read_choice(checker.clauses, asked, verdict.true))
+
     whole = in_cases(asked, lambda case: _searched(case, gap, clock))
     if whole is None:
-        return _unproved(asked, first, clock)
+        return _unproved(asked, first(), clock)
     cases, best = whole
     if cases.bound == INF:
         raise ContradictionError("Z3 finds a plan where the network has none")
     if best.found.assignment is None:
-        return _unproved(asked, first, clock)
-    if beyond(asked, best.built.choice(best.found.assignment)):
+        return _unproved(asked, first(), clock)
+    if asked.memory is not None and beyond(asked, best.built.choice(best.found.assignment)):
         return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
     clock.stage("decision")
-    decision = _decided(best, checker, gap, first, clock)
+    with collecting_later():
+        decision = _decided(best, checker, gap, first, clock)
     if beyond(asked, decision.choice):
         return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)
     bound = max(proved, min(others, decision.bound))
+    with collecting_later():
+        certificate = cases.certificate()
     return Plan(
         asked,
         "optimal" if decision.confirmed and decision.cost <= bound else "feasible",
         decision.choice,
-        cases.certificate(),
+        certificate,
         proved,
         bound,
         "certificate+z3" if bound > proved else "certificate",
@@ -224,7 +233,7 @@ def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
     """Search the cost network of a problem; None where there was no time for it."""
     try:
         clock.stage("network")
-        with ending_when(clock.over):
+        with ending_when(clock.over), collecting_later():
             built = build(asked)
         clock.stage("bound")
         coarse = coarser(built.network)
@@ -235,26 +244,24 @@ def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
         return None
 
 
-def _decided(best: Searched, checker: Checker, gap: float, first: Choice, clock: _Clock) -> Decision:
+def _decided(best: Searched, checker: Checker, gap: float, first: Callable[[], Choice], clock: _Clock) -> Decision:
     """Let Z3 decide, beginning with the first plan where the best one breaks an expression."""
     built, found, asked = best.built, best.found, best.built.problem
     gap = 1.0 if best.coarse.shift else gap
     assert found.assignment is not None
-    spared = thriftier(built, found.assignment)
-    found = replace(found, assignment=spared if broken(asked, built.choice(spared)) is None else found.assignment)
-    choice = built.choice(spared)
-    if asked.expressions and (
-        broken(asked, choice) or is_model(asked, choice, checker, max(MOMENT, clock.left())).status == "unsat"
-    ):
-        return decide(built, found, checker, clock.left(), gap, start=_tidy(asked, first))
-    return decide(built, found, checker, clock.left(), gap)
+    spared, start = thriftier(built, found.assignment), None
+    if asked.expressions:
+        choice = built.choice(spared)
+        if broken(asked, choice) or is_model(asked, choice, checker, max(MOMENT, clock.left())).status == "unsat":
+            start = first()
+    return decide(built, replace(found, assignment=spared), checker, clock.left(), gap, start)
 
 
 def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
     """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
     if beyond(asked, first):
         return Plan(asked, "unknown", stages=clock.stages())
-    return Plan(asked, "feasible", _tidy(asked, first), UNPROVED, proof="certificate", stages=clock.stages())
+    return Plan(asked, "feasible", first, UNPROVED, proof="certificate", stages=clock.stages())
 
 
 def _tidy(asked: Problem, choice: Choice) -> Choice:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from typing import Literal as OneOf
 
@@ -23,7 +24,7 @@ _LONGEST = 2**32 - 1
 _TRUE = re.compile(r"\(define-fun (\S+) \(\) Bool\s+true\)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """What Z3 says.
 
@@ -31,15 +32,20 @@ class Verdict:
     ----------
     status : str
         ``sat``, ``unsat`` or ``unknown`` (out of time); unknown is never unsat.
-    true : frozenset of str
-        The symbols that the model makes true.
     core : tuple of int
         Indices of reasons that cannot hold together; not always irreducible.
+    model : z3.ModelRef, optional
+        What holds them together.
     """
 
     status: OneOf["sat", "unsat", "unknown"]
-    true: frozenset[str] = frozenset()
     core: tuple[int, ...] = ()
+    model: z3.ModelRef | None = None
+
+    @cached_property
+    def true(self) -> frozenset[str]:
+        """The symbols that the model makes true; of a large one this is read only when asked for."""
+        return frozenset() if self.model is None else frozenset(_TRUE.findall(self.model.sexpr()))
 
 
 class Checker:
@@ -130,7 +136,7 @@ class Checker:
         self._solver.set("timeout", min(_LONGEST, max(1, int(left * 1000))) if left < _LONGEST else _LONGEST)
         answer = self._checked([*assumed, *suggestions])
         if answer == "sat":
-            return Verdict("sat", true=frozenset(_TRUE.findall(self._solver.model().sexpr()))), []
+            return Verdict("sat", model=self._solver.model()), []
         if answer == "unsat":
             names = [str(literal) for literal in self._solver.unsat_core()]
             core = tuple(sorted(self._position[name] for name in names if name in self._position))

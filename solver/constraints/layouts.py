@@ -118,22 +118,25 @@ class Layouts:
         dict
             In the order of the layouts of the tensor as they are written.
         """
-        known, sizes = self.clauses.known, self.problem.mesh.sizes
         found: Ways = {}
         for way, layout in self.problem.written(tensor).items():
-            literals = tuple(
-                known(*place, axis, label)
-                for axis, (label, size) in enumerate(zip(way, sizes, strict=True))
-                if size > 1
-            )
-            if FALSE not in literals:
+            if FALSE not in (literals := self._literals(place, way)):
                 found.setdefault(layout, []).append(literals)
         return found
 
     def at(self, tensor: str, place: Place, layout: Layout) -> Literal:
         """Return the formula that holds where a place has a layout, however it is written."""
-        ways = [_both(way) for way in self.ways(tensor, place).get(layout, [])]
+        meant = (self._literals(place, way) for way, one in self.problem.written(tensor).items() if one == layout)
+        ways = [_both(literals) for literals in meant if FALSE not in literals]
         return ways[0] if len(ways) == 1 else f"(or {' '.join(ways)})" if ways else FALSE
+
+    def _literals(self, place: Place, way: Layout) -> Way:
+        """Return what says that a place is written in some way, false where it has no Boolean for that."""
+        return tuple(
+            self.clauses.known(*place, axis, label)
+            for axis, (label, size) in enumerate(zip(way, self.problem.mesh.sizes, strict=True))
+            if size > 1
+        )
 
     def lead(self, tensor: str, source: Place, target: Place, reach: Reach, stays: Stays = always) -> None:
         """Demand of a target that it lies in a layout that its source leads to.

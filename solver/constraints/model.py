@@ -36,8 +36,13 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
         the rows and are there where something else speaks of them: where communication is restricted, and for the
         uses that are pinned. Where it is restricted tied outputs have ``delivered(tensor, axis, placement)``, too.
         Elsewhere any layout can be brought to any other, so nothing hangs on them.
+
+    Notes
+    -----
+    Rows are told only what they exclude, so where several rows of an op are true on a mesh axis each of them will do;
+    only where explaining they are kept apart. Only there rules and shapes stand under reasons, too.
     """
-    clauses = Clauses()
+    clauses = Clauses(lean=not explaining)
     layouts, rules = Layouts(clauses, problem, explaining), OpRules(clauses, problem, explaining)
     near = confined(problem)
     for tensor in problem.graph.tensors:
@@ -116,7 +121,8 @@ def read_choice(clauses: Clauses, problem: Problem, true: Iterable[str]) -> Choi
     held: dict[str, dict[int, Placement]] = {}
     for fact in clauses.facts(true):
         if fact[0] == "row":
-            rows.setdefault(fact[1], {})[fact[2]] = fact[3]
+            by_axis = rows.setdefault(fact[1], {})
+            by_axis[fact[2]] = min(fact[3], by_axis.get(fact[2], fact[3]))
         elif fact[0] == "held":
             held.setdefault(fact[1], {})[fact[2]] = fact[3]
     layouts = {

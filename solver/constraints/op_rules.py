@@ -12,7 +12,7 @@ from ops.placement import Placement, Replicate
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason, policy_reason
 from solver.constraints.reshard import communication_reason
-from solver.constraints.variables import Clauses, negation
+from solver.constraints.variables import Clauses, Pattern, marked, negation
 from solver.cost.kernel_steps import sends
 from solver.layout import placements
 from solver.problem import Problem
@@ -84,6 +84,7 @@ class OpRules:
         self.clauses, self.problem, self.explaining = clauses, problem, explaining
         self._loud = replace(problem, communication="any")
         self._known: dict[int, OpFacts] = {}
+        self._patterns: dict[int, Pattern] = {}
 
     def add(self, node: str, places: Sequence[tuple[Place, str]]) -> None:
         """Add the rows of one op, and what they say about some of its uses and results.
@@ -96,6 +97,9 @@ class OpRules:
         """
         clauses, problem = self.clauses, self.problem
         op, facts = problem.graph.nodes[node].op, self.facts(problem.bound[node])
+        if clauses.lean and not places and not facts.silenced:
+            clauses.copy(self._pattern(node, facts), "row", node)
+            return
         said = {place: self._said(node, place, tensor, facts) for place, tensor in places}
         clauses.always()
         for place, tensor in places:
@@ -104,17 +108,41 @@ class OpRules:
                 options = dict.fromkeys((*by_row.values(), *every))
                 clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
         clauses.under(facts.reason(op, node))
-        for axis, rows in enumerate(facts.offered):
-            literals = [clauses.symbol("row", node, axis, k) for k in rows]
-            clauses.exactly_one(literals)
-            clauses.suggested.append(literals[0])
+        self._offer(clauses, node, facts)
         for place, by_axis in said.items():
             for axis, by_row in by_axis.items():
                 for k, label in by_row.items():
                     clauses.clause(negation(clauses.known("row", node, axis, k)), clauses.known(*place, axis, label))
-        for reason, clashes in facts.forbidden(problem, node):
+        clauses.suggested += [clauses.known("row", node, axis, rows[0]) for axis, rows in enumerate(facts.offered)]
+        self._forbid(clauses, node, facts)
+
+    def _pattern(self, node: str, facts: OpFacts) -> Pattern:
+        """Return what equal ops have alike on which nothing else hangs; a search begins at their first rows."""
+        if id(facts) not in self._patterns:
+            first, known = self.clauses.symbol("first rows"), marked()
+            if not self._patterns:
+                self.clauses.suggested.append(first)
+            self._offer(known, node, facts)
+            for axis, rows in enumerate(facts.offered):
+                known.clause(negation(first), known.known("row", node, axis, rows[0]))
+            self._forbid(known, node, facts)
+            self._patterns[id(facts)] = known.pattern("row", node)
+        return self._patterns[id(facts)]
+
+    def _offer(self, clauses: Clauses, node: str, facts: OpFacts) -> None:
+        """Demand one of the rows on each mesh axis."""
+        for axis, rows in enumerate(facts.offered):
+            literals = [clauses.symbol("row", node, axis, k) for k in rows]
+            clauses.clause(*literals)
+            if not clauses.lean:
+                clauses.at_most_one(literals)
+
+    def _forbid(self, clauses: Clauses, node: str, facts: OpFacts) -> None:
+        """Rule out the rows that do not go together."""
+        for reason, clashes in facts.forbidden(self.problem, node):
             clauses.under(reason)
-            self._forbid(node, clashes)
+            for picked in clashes:
+                clauses.clause(*(negation(clauses.known("row", node, axis, k)) for axis, k in picked))
 
     def _said(self, node: str, place: Place, tensor: str, facts: OpFacts) -> dict[int, dict[int, Placement]]:
         """Return, per mesh axis of size 2 or more and row, how the row says that a use or a result lies."""
@@ -125,10 +153,6 @@ class OpRules:
             column = [row.operands[int(str(place[2]))] or Replicate() for row in rows]
         axes = (axis for axis, size in enumerate(problem.mesh.sizes) if size > 1)
         return {axis: {k: column[k] for k in facts.offered[axis]} for axis in axes}
-
-    def _forbid(self, node: str, clashes: Sequence[Picked]) -> None:
-        for picked in clashes:
-            self.clauses.clause(*(negation(self.clauses.known("row", node, axis, k)) for axis, k in picked))
 
     def facts(self, bound: BoundRule) -> OpFacts:
         """Return what equal ops share."""

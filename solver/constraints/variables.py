@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +15,24 @@ FALSE: Literal = "false"
 BIG = 2**31
 """Z3 5.4.1 truncates pble weights from here on silently (a test pins this)."""
 _FEW = 6
+_NUMBER = "@"
+"""What stands in a pattern for the number of its copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Clauses that many things have alike, each with symbols of its own.
+
+    Parameters
+    ----------
+    text : str
+        SMT-LIB with a mark for the number of the copy in every symbol.
+    symbols : mapping
+        What is said of the thing -> its symbol, with the mark.
+    """
+
+    text: str
+    symbols: Mapping[tuple[Hashable, ...], Literal]
 
 
 class Clauses:
@@ -26,6 +45,8 @@ class Clauses:
     ----------
     prefix : str, optional
         What symbols begin with: two texts for one solver need two prefixes.
+    lean : bool, optional
+        Whether only what a person chose stands under reasons: all the rest is never left out.
 
     Attributes
     ----------
@@ -34,13 +55,13 @@ class Clauses:
         Symbols that may well be true together: where a search may begin.
     """
 
-    def __init__(self, prefix: str = "v") -> None:
+    def __init__(self, prefix: str = "v", *, lean: bool = False) -> None:
         self.reasons: list[Reason] = []
         self._numbers: dict[Reason, int] = {}
         self.suggested: list[Literal] = []
-        self._prefix = prefix
-        self._symbols: dict[Hashable, Literal] = {}
-        self._facts: dict[Literal, Any] = {}
+        self._prefix, self.lean = prefix, lean
+        self._symbols: dict[tuple[Hashable, ...], Literal] = {}
+        self._copies: dict[tuple[Hashable, ...], tuple[str, Pattern]] = {}
         self._lines: list[str] = []
         self._guards: tuple[Literal, ...] = ()
 
@@ -50,16 +71,45 @@ class Clauses:
         if known is None:
             known = f"{self._prefix}{len(self._symbols)}"
             self._symbols[fact] = known
-            self._facts[known] = fact
             self._lines.append(f"(declare-const {known} Bool)")
         return known
 
     def known(self, *fact: Hashable) -> Literal:
         """Return the Boolean of a fact, or false where nothing can make it true."""
-        return self._symbols.get(fact, FALSE)
+        if (symbol := self._symbols.get(fact)) is not None:
+            return symbol
+        if (copy := self._copies.get(fact[:2])) is None:
+            return FALSE
+        number, pattern = copy
+        return pattern.symbols.get(fact[2:], FALSE).replace(_NUMBER, number)
+
+    def pattern(self, *subject: Hashable) -> Pattern:
+        """Take all that has been written, about one thing, as a pattern; the symbols of these clauses must be marked.
+
+        Parameters
+        ----------
+        *subject
+            The two words with which the facts begin.
+        """
+        return Pattern(self.take(), {fact[2:]: symbol for fact, symbol in self._symbols.items() if fact[:2] == subject})
+
+    def copy(self, pattern: Pattern, *subject: Hashable) -> None:
+        """Write a pattern once more, about another thing.
+
+        Parameters
+        ----------
+        pattern : Pattern
+        *subject
+            The two words with which the facts begin.
+        """
+        number = str(len(self._copies))
+        self._copies[subject] = number, pattern
+        self._lines.append(pattern.text.replace(_NUMBER, number))
 
     def under(self, *reasons: Reason) -> None:
         """Put the clauses that follow under reasons, all together; what is said twice is one reason."""
+        if self.lean:
+            reasons = tuple(reason for reason in reasons if reason.chosen)
         for reason in reasons:
             if reason not in self._numbers:
                 self._numbers[reason] = len(self.reasons)
@@ -123,7 +173,18 @@ class Clauses:
 
     def facts(self, true: Iterable[str]) -> set[Any]:
         """Return the facts whose symbols are among the given ones."""
-        return {self._facts[name] for name in true if name in self._facts}
+        names = frozenset(true)
+        found: set[Any] = {fact for fact, symbol in self._symbols.items() if symbol in names}
+        for subject, (number, pattern) in self._copies.items():
+            for said, symbol in pattern.symbols.items():
+                if symbol.replace(_NUMBER, number) in names:
+                    found.add((*subject, *said))
+        return found
+
+
+def marked() -> Clauses:
+    """Return clauses for a pattern: they stand under no reasons."""
+    return Clauses(f"c{_NUMBER}_", lean=True)
 
 
 def negation(literal: Literal) -> Literal:

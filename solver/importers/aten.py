@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from solver.garbage import collecting_later
 from solver.graph import Graph
 from solver.importers.aten_aliases import Aliases, functional
 from solver.importers.aten_creation import CREATION
@@ -67,6 +68,7 @@ _LISTED = 8
 """Of more names than this a note lists the first ones."""
 
 
+@collecting_later()
 def lower(capture: Capture) -> Graph:
     """Lower a capture to a graph of our ops.
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from solver.garbage import collecting_later
 from solver.importers.errors import UnreadableModelError
 
 PARAMETER, BUFFER, INPUT, TANGENT = "ParamAOTInput", "BufferAOTInput", "PlainAOTInput", "TangentAOTInput"
@@ -120,6 +121,7 @@ class Capture:
     notes: Sequence[str] = ()
 
 
+@collecting_later()
 def read_capture(path: str | Path) -> Capture:
     """Read a capture from a file, gzipped or not.
 
