@@ -387,7 +387,7 @@ def _graph(call: _Call) -> Graph:
     return graph
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)  # each holds a solver of Z3, which takes 20 MB
 def _question(
     call: _Call, mesh: Mesh, capabilities: frozenset[str], named_kinds: tuple[str, ...], on_parts: bool
 ) -> OneOp:

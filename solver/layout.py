@@ -233,7 +233,7 @@ def canonical(layout: Sequence[Placement], parts: Parts, sizes: Sequence[int]) -
     return tuple(result)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def raw_layouts(parts: Parts, sizes: tuple[int, ...], kinds: tuple[str, ...]) -> tuple[Layout, ...]:
     """Enumerate every legal layout, with every label of its cuts, equal ones included.
 

@@ -332,9 +332,9 @@ def test_tables_are_shared_by_class_and_not_by_the_way_they_are_asked_for() -> N
 
 def test_the_cache_keeps_few_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reshard, "_CACHE", reshard._Cache())
-    monkeypatch.setattr(reshard, "CACHE_BYTES", 1500)
     ask = {n: lambda n=n: reshard_table((n,), 4, ((n,),), grid(2, 2), ("sum",)) for n in (8, 16, 32)}
     first, second = ask[8](), ask[16]()
+    monkeypatch.setattr(reshard, "CACHE_BYTES", first.bytes + second.bytes)
     assert ask[8]() is first  # used again: the other one is older now
     ask[32]()
     assert ask[8]() is first

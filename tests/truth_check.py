@@ -22,7 +22,7 @@ from ops.bind import BoundRule, BoundTensor
 
 SIZES = (2, 3)
 MESHES = ((2, 2), (2, 3))
-PAIRS = 400
+PAIRS = 120
 """Pairs of rows that are composed, by case and mesh; more are sampled."""
 COMBINATIONS = 4096
 """Placements of the operands that are tried for missing rows, by case; more are sampled."""

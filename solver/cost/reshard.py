@@ -29,8 +29,13 @@ INF = 2**61
 """The price of what is impossible."""
 CACHE_BYTES = 2**30
 """How many bytes of tables are kept for the next caller."""
+MOST_RANKS = 2**17
+"""How many ranks of ways a table keeps for the next path; beyond them it begins anew."""
 BLOCK = 64
 """How many columns are computed at a time: few enough for a processor's cache."""
+RANK_BYTES, LAYOUT_BYTES = 150, 400
+_MOVE_BYTES = {"_moves": 48, "moves": 170, "_edges": 300, "_leaving": 60, "_entering": 60}
+"""About how many bytes a table takes for each move, by what it has worked out."""
 Rank: TypeAlias = tuple[int, int, int, int]
 """What paths are compared by: picoseconds, collectives, bytes, moves."""
 
@@ -172,6 +177,14 @@ class ReshardTable:
             found.append(times)
         return np.concatenate(found, axis=1)
 
+    @property
+    def bytes(self) -> int:
+        """About how many bytes the table takes by now."""
+        layouts, moves, known = len(self.layouts), len(self._sources), self.__dict__
+        found = 8 * layouts * (len(self._columns) + (layouts if "time" in known else 0))
+        found += moves * sum(size for name, size in _MOVE_BYTES.items() if name in known)
+        return found + RANK_BYTES * layouts * len(self._ranks) + LAYOUT_BYTES * layouts
+
     def between(self, source: Layout, target: Layout) -> int:
         """Give the picoseconds from one layout to another, both in canonical form, without the whole table."""
         to = self.index[target]
@@ -227,6 +240,8 @@ class ReshardTable:
         """
         node, goal = self.place(source), self.place(target)
         if goal not in self._ranks:
+            if (len(self._ranks) + 1) * len(self.layouts) > MOST_RANKS:
+                self._ranks.clear()
             self._ranks[goal] = self._rank_to(goal)
         ranks = self._ranks[goal]
         if ranks[node] is None:
@@ -366,7 +381,7 @@ def reshard_table(
 
 
 class _Cache:
-    """The last tables, as many as their times fit into `CACHE_BYTES`, one at least."""
+    """The last tables, as many as fit into `CACHE_BYTES`, one at least."""
 
     def __init__(self) -> None:
         self.tables: OrderedDict[MoveClass, ReshardTable] = OrderedDict()
@@ -376,10 +391,10 @@ class _Cache:
             self.tables.move_to_end(tensor)
             return self.tables[tensor]
         table = self.tables[tensor] = ReshardTable(tensor)
-        held = sum(8 * len(kept.layouts) ** 2 for kept in self.tables.values())
+        held = sum(kept.bytes for kept in self.tables.values())
         while held > CACHE_BYTES and len(self.tables) > 1:
             _, dropped = self.tables.popitem(last=False)
-            held -= 8 * len(dropped.layouts) ** 2
+            held -= dropped.bytes
         return table
 
 

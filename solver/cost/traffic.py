@@ -85,6 +85,6 @@ def traffic(itemsize: int, parts: Parts, mesh: Mesh, kinds: Sequence[str]) -> Tr
     return _of(MoveClass(itemsize, parts, mesh.sizes, mesh.links, mesh.hardware.memory_bandwidth, known, False, None))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _of(tensor: MoveClass) -> Traffic:
     return Traffic(tensor)
