@@ -22,7 +22,7 @@ from solver.search.network import INF, arc_consistency
 from tests.graphs import HARDWARE, Case, random_graphs
 
 SOME = settings(
-    max_examples=100,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

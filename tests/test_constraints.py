@@ -17,7 +17,7 @@ from solver.reference_task import Task
 from tests.graphs import HAND_MADE, MESHES, Case, pins, random_graphs
 
 MANY = settings(
-    max_examples=100,
+    max_examples=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

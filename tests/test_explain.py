@@ -24,7 +24,7 @@ from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, asked, demanding
 from tests.test_policy import policies
 
-SOME = settings(MANY, max_examples=60)
+SOME = settings(MANY, max_examples=30)
 
 
 def infeasible(case: Case, policy: Sequence[Policy] = ()) -> tuple[Problem, Checker]:
@@ -50,7 +50,7 @@ def test_a_core_is_irreducible(case: Case) -> None:
     hold_irreducible(*infeasible(case))
 
 
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=25)
 @given(data=st.data())
 def test_a_core_under_policies_is_irreducible(data: st.DataObject) -> None:
     case = data.draw(demanding())

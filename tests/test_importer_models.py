@@ -83,7 +83,7 @@ def _only_input(name: str) -> str:
     return next(t.name for t in load(LIGHT[name].find()).tensors.values() if t.role == "input")
 
 
-SLOW = {"densenet121", "inception_v1", "inception_v2", "vgg19", "zfnet512"}
+SLOW = {"bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "vgg19", "zfnet512"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in LIGHT])

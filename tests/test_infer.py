@@ -144,7 +144,7 @@ def asked(draw: st.DrawFn) -> tuple[int, Mesh, dict[int, Layout]]:
 
 
 @given(asked())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_nothing_is_nearer(question: tuple[int, Mesh, dict[int, Layout]]) -> None:
     number, mesh, wishes = question
     name, shapes, attrs = QUESTIONS[number]

@@ -24,7 +24,7 @@ from tests.graphs import Case, mlp, random_graphs
 MESH = Mesh({"dp": 2, "tp": 2})
 
 EVERY = settings(
-    max_examples=300,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
@@ -93,7 +93,7 @@ def first_plan(found: Plan) -> None:
     assert found.check().ok, found.check()
 
 
-@EVERY
+@settings(EVERY, max_examples=80)
 @given(case=random_graphs())
 def test_the_plan_of_the_first_model_is_one(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -67,7 +67,7 @@ def test_the_cheapest_is_the_cheapest_of_all_plans(case: Case) -> None:
         assert found[0] == min(prices) == price(found[1]).time
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(random_graphs())
 def test_the_cheapest_plan_runs_right_and_sends_what_it_says(case: Case) -> None:
     found = best(task_of(case))

@@ -16,7 +16,7 @@ from solver.problem import DEFAULT_CAPABILITIES
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, demanding
 
-FEW = settings(MANY, max_examples=40)
+FEW = settings(MANY, max_examples=20)
 
 
 def repaired(case: Case, repair: Repair, keep: str = "", memory: int | None = None) -> Plan:

@@ -27,7 +27,7 @@ from solver.reference_run import run
 from solver.reference_task import Task
 from solver.verify import verify
 
-MANY = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 FEW = settings(MANY, max_examples=40)
 MESH = Mesh({"dp": 2, "tp": 2}, hardware=ROUND)
 

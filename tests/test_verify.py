@@ -328,7 +328,7 @@ def test_whatever_is_given_is_refused_in_words() -> None:
     for found in (communicating(), planned(biased_product(), pins={"p": "tp=R"}), split_plans()[0]):
         text = found.to_json()
         every = [place for place in places(json.loads(text)) if place]
-        for _ in range(250):
+        for _ in range(100):
             data = json.loads(text)
             *where, last = rng.choice(every)
             target = data
@@ -345,7 +345,7 @@ def test_whatever_is_given_is_refused_in_words() -> None:
                 accepted += 1
                 assert checked.cost == found.cost_ps
                 assert (checked.bound or 0) <= (found.cost_ps or 0)
-    assert accepted < 200
+    assert accepted < 80
 
 
 @pytest.mark.parametrize("value", [*NONSENSE, float("nan"), {"format": "shardproof plan 1"}], ids=repr)
@@ -355,12 +355,15 @@ def test_nonsense_is_a_finding(value: Any) -> None:
     assert len(checked.findings) == 1
 
 
-def test_every_changed_character_is_noticed() -> None:
+@pytest.mark.parametrize(
+    "step", [pytest.param(4, id="every fourth"), pytest.param(1, id="every one", marks=pytest.mark.slow)]
+)
+def test_every_changed_character_is_noticed(step: int) -> None:
     rng = random.Random(5)
     text = planned(biased_product(), pins={"p": "tp=R"}).to_json()
     letters = '0123456789abcdefABCDEFxyz"{}[]:,.-+ \\/_()é\x00'
     silent = []
-    for position in range(len(text)):
+    for position in range(0, len(text), step):
         letter = rng.choice([other for other in letters if other != text[position]])
         changed = text[:position] + letter + text[position + 1 :]
         try:
