@@ -205,7 +205,10 @@ def _highs(given: Instance, limit: float, *, whole: bool) -> Answer:
     solver.passModel(model)
     watch = Watch()
     solver.run()
-    proved = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    status = solver.getModelStatus()
+    proved = status == highspy.HighsModelStatus.kOptimal
+    if not proved and status != highspy.HighsModelStatus.kTimeLimit:
+        raise RuntimeError(f"HiGHS ended early: {solver.modelStatusToString(status)}")
     info = solver.getInfo()
     cost = info.objective_function_value * 1e6
     if not whole:
@@ -231,22 +234,26 @@ def cp_sat(given: Instance, limit: float) -> Answer:
 
     model = cp_model.CpModel()
     chosen = [[model.new_bool_var("") for _ in cost] for cost in given.costs]
-    terms = [
-        (int(price), literal)
-        for cost, literals in zip(given.costs, chosen, strict=True)
-        for price, literal in zip(cost, literals, strict=True)
-    ]
+    paid = [literal for literals in chosen for literal in literals]
+    prices = [int(price) for cost in given.costs for price in cost]
     for literals in chosen:
         model.add_exactly_one(literals)
     for edge in given.edges:
-        flows = {(int(i), int(j)): model.new_bool_var("") for i, j in zip(*np.nonzero(edge.price < INF), strict=True)}
-        terms += [(int(edge.price[pair]), flow) for pair, flow in flows.items()]
-        for side, variable, labels in ((0, edge.tail, edge.tail_label), (1, edge.head, edge.head_label)):
-            for label in range(edge.price.shape[side]):
-                through = [flow for pair, flow in flows.items() if pair[side] == label]
+        flows = np.full(edge.price.shape, None, object)
+        for pair in zip(*np.nonzero(edge.price < INF), strict=True):
+            flows[pair] = model.new_bool_var("")
+            if edge.price[pair]:
+                paid.append(flows[pair])
+                prices.append(int(edge.price[pair]))
+        for lines, variable, labels in (
+            (flows, edge.tail, edge.tail_label),
+            (flows.T, edge.head, edge.head_label),
+        ):
+            for label, line in enumerate(lines):
                 own = [chosen[variable][value] for value in np.flatnonzero(labels == label)]
-                model.add(sum(through) == sum(own))
-    model.minimize(sum(price * literal for price, literal in terms if price))
+                through = [flow for flow in line if flow is not None]
+                model.add(cp_model.LinearExpr.sum(through) == cp_model.LinearExpr.sum(own))
+    model.minimize(cp_model.LinearExpr.weighted_sum(paid, prices))
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = limit
     solver.parameters.num_workers = 2

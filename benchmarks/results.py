@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA, IMAGES = ROOT / "benchmarks" / "data", ROOT / "docs" / "images"
 KILLED = 30.0
 """Seconds after its limit when a run is ended from outside."""
-MEMORY = 10 * 2**30
-"""Bytes of addresses that a run may take, whoever runs."""
+SPARED = 2 * 2**30
+"""Bytes of the free memory that a run may not take."""
 Row = dict[str, str]
 
 
@@ -81,13 +81,14 @@ def in_a_process(module: str, arguments: Sequence[str], limit: float) -> dict[st
         What was printed, or ``failed`` alone.
     """
     command = [sys.executable, "-m", module, *arguments]
+    memory = free_memory() - SPARED
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory)),
     ) as run:
         try:
             said, complaint = run.communicate(timeout=limit + KILLED)
@@ -100,11 +101,18 @@ def in_a_process(module: str, arguments: Sequence[str], limit: float) -> dict[st
             raise
     if run.returncode or not said.strip():
         last = (complaint.strip().splitlines() or ["nothing said"])[-1]
-        if run.returncode < 0 or "MemoryError" in last or "bad_alloc" in last:
-            return {"failed": f"did not do with {MEMORY >> 30} GiB of memory ({last[:100]})"}
-        return {"failed": f"exit code {run.returncode}: {last[:150]}"}
+        if "MemoryError" in last or "bad_alloc" in last:
+            return {"failed": f"more than {memory >> 30} GiB of memory"}
+        ended = f"exit code {run.returncode}" if run.returncode > 0 else f"signal {-run.returncode}"
+        return {"failed": f"{ended}, {memory >> 30} GiB of memory: {last[:150]}"}
     found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free on this machine."""
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 def machine() -> str:

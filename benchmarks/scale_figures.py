@@ -81,9 +81,10 @@ def _cell(rows: list[Row], model: str, mesh: str, solver: str) -> str:
     if not found:
         return f"failed: {mine[0]['failed']}" if mine else ""
     best = min((int(row["cost_ps"]) for row in find(rows, **where) if row["proved"] == "yes"), default=None)
-    time = told(median(map(seconds, found))) + ("" if len(found) > 1 else "¹")
+    spent, searched = median(map(seconds, found)), time_of(rows, **where, solver=OURS)
+    time = told(spent) + ("" if len(found) > 1 else "¹")
     if all(row["proved"] == "yes" for row in found):
-        return time
+        return time if solver == OURS or searched is None else f"{time} (×{spent / searched:.3g})"
     bound, cost = found[0]["bound_ps"], found[0]["cost_ps"]
     if best is None:
         return f"no proof in {time}"
