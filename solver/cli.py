@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from solver import __version__
-from solver.cli_options import model_options, policy_wishes, read_output, training_wishes
+from solver.cli_options import memory_option, model_options, policy_wishes, read_output, training_wishes
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -161,6 +161,7 @@ def command(context: click.Context) -> int:
 
 @command.command("plan")
 @model_options
+@memory_option
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the plan with its certificate.")
 @click.option("--full", is_flag=True, help="Print every op, reshard and note, not the dearest only.")
 @click.option("--verify", is_flag=True, help="Check the proof without the solver; run the plan on simulated devices.")
@@ -213,6 +214,7 @@ def planned(
 
 @command.command("explain")
 @model_options
+@memory_option
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the explanation.")
 @click.option("--why", metavar="TENSOR", help="Say what keeps TENSOR in its layout, and what the next best would cost.")
 def explain_command(output: Path | None, why: str | None, timeout: float, **asked: Any) -> int:
@@ -244,6 +246,7 @@ def verified(found: Plan) -> int:
 
 @command.command("compare")
 @model_options
+@memory_option
 @click.option(
     "--recipe",
     "recipes",
@@ -272,7 +275,7 @@ def compare_command(output: Path | None, recipes: tuple[str, ...], timeout: floa
 
 @command.command("frontier")
 @model_options
-@click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="How many plans.")
+@click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="The most plans.")
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")
 @click.option("--csv", "table", callback=read_output, metavar="FILE", help="Write them as CSV.")
 @click.option("--plot", "picture", callback=read_output, metavar="FILE", help="Draw them: a name as frontier.png.")
@@ -283,8 +286,6 @@ def frontier_command(
     from solver.frontier import frontier
     from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
 
-    if asked.pop("memory") is not None:
-        raise click.UsageError("--memory names one budget, and a frontier tries many: leave it out")
     quickest, _ = planned(timeout=timeout, memory=None, **asked)
     if quickest.choice is None:
         say(quickest.text())

@@ -251,12 +251,15 @@ MODEL_OPTIONS = (
         metavar="NAME",
         help="What the runtime can do beside masked_lookup: halo_exchange, parallel_softmax, ...; any number of times.",
     ),
-    click.option(
-        "--memory", metavar="SIZE", help="What a plan may fill of one device at its peak: 80GB (10^9), 74.5GiB (2^30)."
-    ),
     click.option("--gap", default=0.0, callback=read_gap, show_default=True, help="Stop at this gap: 0.01 is 1%."),
     click.option("--timeout", default=60.0, callback=read_number, show_default=True, help="Seconds to search."),
 )
+
+
+memory_option = click.option(
+    "--memory", metavar="SIZE", help="What a plan may fill of one device at its peak: 80GB (10^9), 74.5GiB (2^30)."
+)
+"""One budget: a frontier tries many and has no such option."""
 
 
 def training_wishes(wishes: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from solver.plan import Plan
 from solver.planner import plan_problem
@@ -47,12 +49,15 @@ def frontier(
 ) -> Frontier:
     """Plan within budgets between the peak of the quickest plan and the least memory that works.
 
+    A plan that is best within a budget is so within every budget down to its own peak. So each point is spent between
+    two plans, where memory and time differ most, and a plan that comes again is told once, with the larger budget.
+
     Parameters
     ----------
     quickest : Plan
         A plan without a budget.
     points : int, optional
-        How many plans there are to be, 2 or more.
+        The most plans that there are to be, 2 or more.
     timeout : float, optional
         Seconds for each.
     tell : callable, optional
@@ -77,16 +82,36 @@ def frontier(
     refused = plan_problem(replace(asked, memory=1), timeout)
     repairs = () if refused.explanation is None else refused.explanation.repairs
     change = next((one.change for one in repairs if "memory" in one.change), {})
-    found = [Point(None, quickest)]
-    if "memory" in change:
-        for budget in _between(quickest.memory.peak, int(change["memory"]), points):
-            tell(f"budget {len(found)} of {points - 1}")
-            found.append(Point(budget, plan_problem(replace(asked, memory=budget), timeout)))
+    found, budget = [Point(None, quickest)], int(change.get("memory", quickest.memory.peak))
+    for number in range(1, 2 * points):
+        if budget is None or budget >= quickest.memory.peak or len(found) == points:
+            break
+        tell(f"budget {number}")
+        found = _with(found, Point(budget, plan_problem(replace(asked, memory=budget), timeout)))
+        budget = _between(found)
     return Frontier(tuple(found), int(change["bound"]) if "bound" in change else None)
 
 
-def _between(most: int, least: int, points: int) -> Iterator[int]:
-    """Yield falling budgets in equal ratios, the last one the least; none where the quickest plan is as small."""
-    if most > least:
-        for step in range(1, points):
-            yield max(least, int(most * (least / most) ** (step / (points - 1)))) if step < points - 1 else least
+def _with(found: Sequence[Point], new: Point) -> list[Point]:
+    """Return points by falling budgets with one more; of two budgets that give the same plan the larger one stays."""
+    found = sorted([*found, new], key=lambda point: -math.inf if point.budget is None else -point.budget)
+    return [found[0], *(after for before, after in pairwise(found) if not _alike(before, after))]
+
+
+def _alike(one: Point, other: Point) -> bool:
+    if one.plan.choice is None or other.plan.choice is None:
+        return False
+    return (one.plan.cost_ps, one.plan.memory.peak) == (other.plan.cost_ps, other.plan.memory.peak)
+
+
+def _between(found: Sequence[Point]) -> int | None:
+    """Return the budget in the middle of where the least is known; None where every plan is known."""
+    best, widest = None, 0.0
+    for quick, small in pairwise(found):
+        if quick.plan.choice is None or small.plan.choice is None or small.budget is None:
+            continue
+        peak = quick.plan.memory.peak
+        slower = math.log(max(1, small.plan.cost_ps or 0) / max(1, quick.plan.cost_ps or 0))
+        if peak > small.budget + 1 and (area := slower * math.log(peak / small.budget)) > widest:
+            best, widest = max(small.budget + 1, math.isqrt((peak - 1) * small.budget)), area
+    return best

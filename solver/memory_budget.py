@@ -67,7 +67,7 @@ def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
         clock.stage("decision")
         confirmed = confirm(asked, best.choice, checker, max(CONFIRMING, clock.left()))
         clock.stage("certificate")
-        bound = search.bound
+        bound = min(search.proved(), best.cost)
         return Plan(
             asked,
             "optimal" if confirmed and best.cost <= bound else "feasible",

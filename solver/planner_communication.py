@@ -42,6 +42,9 @@ def communication_first(asked: Problem, search: Callable[[Problem], Plan]) -> Pl
     that communication; where it has not, W was too small.
     """
     first = search(replace(asked, counted=(1, 0)))
+    if first.choice is None and asked.memory is not None:  # the least memory is found where compute has its price
+        plain = search(replace(asked, counted=(1, 1)))
+        first = plain if plain.status == "infeasible" else first
     if first.choice is None:
         return replace(first, problem=asked)
     best, stages = first, first.stages

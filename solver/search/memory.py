@@ -20,9 +20,9 @@ from solver.search.build import Built
 from solver.search.cases import Cases, broken
 from solver.search.certify import certificate
 from solver.search.memory_branch import Branching
-from solver.search.memory_dual import Priced, Raised
+from solver.search.memory_dual import Priced, Raised, within
 from solver.search.memory_mix import mixed
-from solver.search.memory_network import Storing, storing
+from solver.search.memory_network import storing
 from solver.search.memory_peak import Peaks
 from solver.search.multipliers import Multipliers, Plane
 from solver.search.network import INF, IntArray
@@ -57,12 +57,15 @@ class Fit:
         Picoseconds.
     peak : int
         Bytes.
+    moment : str
+        The one that stands for the step of the peak.
     """
 
     built: Built
     assignment: tuple[int, ...]
     cost: int
     peak: int
+    moment: str
 
     @property
     def choice(self) -> Choice:
@@ -81,21 +84,24 @@ class Proof:
         every plan fills at its peak.
     write : callable
         Writes the certificate (docs/memory.md).
+    exact : callable
+        Computes the picoseconds that the certificate proves: the search stops at a little less.
     """
 
     bound: int
     write: Callable[[], dict[str, Any]]
+    exact: Callable[[], int]
 
 
-def _leaf_proof(bound: int, storing: Storing, raised: Raised, kind: str) -> Proof:
-    """Return the proof that is one leaf, with ``multipliers`` or ``weights``."""
+def _leaf_proof(bound: int, priced: Priced, raised: Raised, budget: int) -> Proof:
+    """Return the proof that is one leaf, with multipliers or weights."""
 
     def write() -> dict[str, Any]:
-        written = certificate(storing.built, raised.leaf, raised.bits)
-        written["tree"][kind] = [int(one) for one in raised.multipliers]
-        return {**written, "moments": list(storing.moments.names)}
+        written = certificate(priced.storing.built, raised.leaf, raised.bits)
+        written["tree"]["multipliers" if raised.timed else "weights"] = [int(one) for one in raised.multipliers]
+        return {**written, "moments": list(priced.storing.moments.names)}
 
-    return Proof(bound, write)
+    return Proof(bound, write, lambda: within(priced.proved(raised), raised, budget))
 
 
 class BudgetSearch:
@@ -142,16 +148,15 @@ class BudgetSearch:
         assert found.assignment is not None
         self.cheapest = max(1, found.cost)
         memory = Peaks(built).of(found.assignment)
-        self.smallest = Fit(built, found.assignment, found.cost, memory.peak)
+        self.smallest = Fit(built, found.assignment, found.cost, memory.peak, self._moment(memory.at))
         """The plan with the least peak."""
-        self._first = self._moment(memory.at)
 
     # ---------------------------------------------------------------------------------------------------- the budget
 
     def run(self) -> None:
         """Raise the bound and look for plans, until both meet or there is no time; Ctrl-C ends it early."""
         with contextlib.suppress(KeyboardInterrupt, OutOfTimeError):
-            self._add_moment(self._first)
+            self._add_moment(self.smallest.moment)
             self._raise_bound()
             if self.best is None:
                 self.find_least()
@@ -179,7 +184,7 @@ class BudgetSearch:
         start = np.array([paid.get(moment, 0) for moment in moments], np.int64)
         bound = branching.run(start, INF if self.best is None else self.best.cost)
         if bound > self.bound and branching.root.split is not None:
-            self.proof = Proof(bound if self.best is None else min(bound, self.best.cost), branching.certificate)
+            self.proof = Proof(bound, branching.certificate, branching.proved)
 
     def _raise_bound(self) -> None:
         """Try multipliers where the planes promise most, and between there and the best so far; add moments."""
@@ -212,15 +217,14 @@ class BudgetSearch:
     def _try(self, k: IntArray, *, timed: bool = True) -> tuple[int, str | None]:
         """Raise a bound with multipliers; return it, and the moment where a plan breaks the budget, if a new one."""
         raised = self.priced.raised(k, time=timed, over=self._late)
-        paid = sum(int(one) for one in raised.multipliers)
         if timed:
-            bound = -(-(raised.leaf.units - paid * self.budget) >> raised.bits)
+            bound = within(raised.leaf.units, raised, self.budget)
             if bound > self.bound:
-                self.proof = _leaf_proof(bound, self.storing, raised, "multipliers")
+                self.proof = _leaf_proof(bound, self.priced, raised, self.budget)
         else:
-            bound = -(-raised.leaf.units // max(1, paid))
+            bound = -(-raised.leaf.units // max(1, raised.paid))
             if self.least is None or bound > self.least.bound:
-                self.least = _leaf_proof(bound, self.storing, raised, "weights")
+                self.least = _leaf_proof(bound, self.priced, raised, self.budget)
         wanted = None
         for assignment in raised.assignments:
             wanted = self._see(assignment, timed=timed) or wanted
@@ -230,7 +234,7 @@ class BudgetSearch:
         """Keep what is better than what was seen; return the moment of its peak, if that is too high and a new one."""
         built = self.storing.built
         cost, memory = built.network.cost(assignment), self.peaks.of(assignment)
-        fit = Fit(built, assignment, cost, memory.peak)
+        fit = Fit(built, assignment, cost, memory.peak, self._moment(memory.at))
         better = fit.peak <= self.budget and (self.best is None or fit.cost < self.best.cost)
         smaller = fit.peak < self.smallest.peak
         if (better or smaller) and broken(self.problem, fit.choice) is None:
@@ -239,13 +243,16 @@ class BudgetSearch:
         self._tell()
         self.seen.append(fit)
         self.planes.append(Plane(cost, tuple(int(one) for one in self.storing.bytes(assignment))))
-        moment = self._moment(memory.at)
-        return moment if timed and memory.peak > self.budget and moment not in self.moments else None
+        return fit.moment if timed and fit.peak > self.budget and fit.moment not in self.moments else None
 
     @property
     def bound(self) -> int:
         """What every plan within the budget costs at least, in picoseconds."""
         return max(self._cases.bound, self.proof.bound if self.proof else 0)
+
+    def proved(self) -> int:
+        """Return what the certificate proves, exactly."""
+        return self._cases.bound if self.proof is None else self.proof.exact()
 
     @property
     def certificate(self) -> dict[str, Any]:

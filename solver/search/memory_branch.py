@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from solver.search.certify import certificate
-from solver.search.memory_dual import Priced, Raised
+from solver.search.memory_dual import Priced, Raised, within
 from solver.search.multipliers import Multipliers, Plane
-from solver.search.network import INF, Domains, IntArray, arc_consistency
+from solver.search.network import INF, BoolArray, Domains, IntArray, arc_consistency
 from solver.search.tree import Leaf, Split, Tree
 
 TRIES = 6
@@ -34,9 +34,7 @@ class Part:
     bound : int
         Picoseconds that every plan within the budget costs there; INF where there is none.
     raised : Raised or None
-        What proves it; None where no assignment is allowed at all.
-    kind : str
-        ``multipliers`` or ``weights``.
+        What proves it, with multipliers or weights; None where no assignment is allowed at all.
     split : tuple or None
         The variable, the values of both sides, and the two parts.
     """
@@ -44,7 +42,6 @@ class Part:
     domains: Domains
     bound: int = 0
     raised: Raised | None = None
-    kind: str = "multipliers"
     seen: list[tuple[int, ...]] = field(default_factory=list)
     split: tuple[int, IntArray, IntArray, Part, Part] | None = None
 
@@ -70,6 +67,7 @@ class Branching:
         self.best = INF
         self._multipliers = Multipliers()
         self.root = Part(priced.domains)
+        self._bits: int | None = None
 
     def run(self, start: IntArray, cost: int) -> int:
         """Branch, beginning with some multipliers and the best price so far; return the bound, INF without a plan."""
@@ -92,9 +90,8 @@ class Branching:
         planes: list[Plane] = []
         k = start
         for _ in range(TRIES):
-            raised = self.priced.raised(k, time=True, over=self.over, domains=part.domains)
-            paid = sum(int(one) for one in raised.multipliers)
-            bound = -(-(raised.leaf.units - paid * self.budget) >> raised.bits)
+            raised = self._raised(part, k, time=True)
+            bound = within(raised.leaf.units, raised, self.budget)
             if part.raised is None or bound > part.bound:
                 part.bound, part.raised = max(0, bound), raised
             for assignment in raised.assignments:
@@ -119,13 +116,18 @@ class Branching:
             if promised <= self.budget or self.over():
                 return
             k = np.array([int(one * WEIGHT) for one in weights], np.int64)
-            raised = self.priced.raised(k, time=False, over=self.over, domains=part.domains)
-            paid = sum(int(one) for one in raised.multipliers)
-            if raised.leaf.units > paid * self.budget:
-                part.bound, part.raised, part.kind = INF, raised, "weights"
+            raised = self._raised(part, k, time=False)
+            if raised.leaf.units > raised.paid * self.budget:
+                part.bound, part.raised = INF, raised
                 return
             for assignment in raised.assignments:
                 planes.append(Plane(0, tuple(int(one) for one in self.storing.bytes(assignment))))
+
+    def _raised(self, part: Part, k: IntArray, *, time: bool) -> Raised:
+        """Raise the bound of a part; the messages of all parts are written in one unit."""
+        raised = self.priced.raised(k, time=time, over=self.over, domains=part.domains, bits=self._bits)
+        self._bits = raised.bits
+        return raised
 
     def _divide(self, part: Part) -> list[Part]:
         """Split a part by a variable; nothing where there is nothing to split."""
@@ -133,7 +135,7 @@ class Branching:
         if found is None or part.raised is None:
             return []
         i, side = found
-        start = part.raised.multipliers << max(0, 12 - part.raised.bits)
+        start = part.raised.whole
         halves = []
         for mask in (side, part.domains[i] & ~side):
             domains = (*part.domains[:i], mask, *part.domains[i + 1 :])
@@ -142,47 +144,69 @@ class Branching:
             if consistent.feasible:
                 self._raise(child, start)
                 if child.bound < part.bound:  # what proves the whole proves its half
-                    child.bound, child.raised, child.kind = part.bound, part.raised, part.kind
+                    child.bound, child.raised = part.bound, part.raised
             else:
                 child.bound = INF
             halves.append(child)
         part.split = i, np.flatnonzero(side), np.flatnonzero(part.domains[i] & ~side), halves[0], halves[1]
         return halves
 
-    def _choose(self, part: Part) -> tuple[int, np.ndarray[Any, np.dtype[np.bool_]]] | None:
-        """Return a variable with a choice, and the values that are as large as what was read off."""
+    def _choose(self, part: Part) -> tuple[int, BoolArray] | None:
+        """Return a variable and some of its values, so that what is too large and what fits come apart.
+
+        Where both were read off, it is the variable in which they differ most in bytes at the moment of the peak;
+        else the one with the widest choice there.
+        """
         free = [i for i, domain in enumerate(part.domains) if domain.sum() > 1]
         if not free or not part.seen:
             return None
-        chosen = part.seen[-1]
-        over = self.storing.bytes(chosen) - self.budget
-        moment = int(over.argmax())
-
-        def spread(i: int) -> int:
-            own = self.storing.own[i][moment]
-            return int(abs(own[part.domains[i]] - own[chosen[i]]).max())
-
-        i = max(free, key=lambda i: (spread(i), int(part.domains[i].sum())))
-        own = self.storing.own[i][moment]
-        side = part.domains[i] & (own >= own[chosen[i]] if over[moment] > 0 else own <= own[chosen[i]])
-        if not side.any() or (side == part.domains[i]).all():
-            side = np.zeros_like(side)
+        found = {one: self.storing.bytes(one) for one in part.seen if self._inside(part, one)}
+        large = [one for one, sizes in found.items() if sizes.max() > self.budget]
+        fitting = [one for one, sizes in found.items() if sizes.max() <= self.budget]
+        cost = self.storing.built.network.cost
+        chosen = min(large or fitting or part.seen, key=cost)
+        moment = int(self.storing.bytes(chosen).argmax())
+        own = [sizes[moment] for sizes in self.storing.own]
+        if large and fitting:
+            other = min(fitting, key=cost)
+            apart = [i for i in free if own[i][chosen[i]] != own[i][other[i]]]
+            if apart:
+                i = max(apart, key=lambda i: abs(int(own[i][chosen[i]] - own[i][other[i]])))
+                middle = (own[i][chosen[i]] + own[i][other[i]]) / 2
+                return i, part.domains[i] & (own[i] > middle)
+        i = max(free, key=lambda i: (np.ptp(own[i][part.domains[i]]), part.domains[i].sum()))
+        side = part.domains[i] & (own[i] > np.median(own[i][part.domains[i]]))
+        if not side.any():
             side[chosen[i] if part.domains[i][chosen[i]] else np.flatnonzero(part.domains[i])[0]] = True
         return i, side
+
+    def _inside(self, part: Part, assignment: tuple[int, ...]) -> bool:
+        return all(domain[value] for domain, value in zip(part.domains, assignment, strict=True))
+
+    def proved(self) -> int:
+        """Return the picoseconds that the certificate proves, exactly."""
+        leaves: dict[int, Part] = {}
+        _tree(self.root, leaves)
+        return min(map(self._proved, leaves.values()))
+
+    def _proved(self, part: Part) -> int:
+        raised = part.raised
+        if raised is None or not raised.timed:
+            return INF
+        return within(self.priced.proved(raised, part.domains), raised, self.budget)
 
     def certificate(self) -> dict[str, Any]:
         """Return the proof of the bound: a tree whose leaves have multipliers of their own."""
         leaves: dict[int, Part] = {}
         tree = _tree(self.root, leaves)
-        bits = next((part.raised.bits for part in leaves.values() if part.raised is not None), 0)
-        written = certificate(self.storing.built, tree, bits)
+        written = certificate(self.storing.built, tree, self._bits or 0)
         waiting: list[tuple[Tree, dict[str, Any]]] = [(tree, written["tree"])]
         while waiting:
             node, said = waiting.pop()
             if isinstance(node, Split):
                 waiting += [(node.left, said["left"]), (node.right, said["right"])]
             elif (raised := leaves[id(node)].raised) is not None:
-                said[leaves[id(node)].kind] = [int(one) for one in raised.multipliers]
+                said["multipliers" if raised.timed else "weights"] = [int(one) for one in raised.multipliers]
         return {**written, "moments": list(self.storing.moments.names)}
 
 

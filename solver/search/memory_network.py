@@ -14,7 +14,7 @@ from solver.graph import Use
 from solver.problem import Problem
 from solver.search.build import Builder, Built
 from solver.search.copies import Pairs
-from solver.search.flat import SCALE_BITS
+from solver.search.flat import scaled
 from solver.search.network import INF, BoolArray, Edge, IdArray, IntArray, Network, Variable
 
 
@@ -55,40 +55,38 @@ class Storing:
     own: tuple[IntArray, ...]
     operands: tuple[Operand, ...]
 
-    def priced(self, multipliers: IntArray, *, time: bool = True) -> Network:
-        """Return the network whose prices are those in time plus those of the bytes.
+    def priced(self, multipliers: IntArray, bits: int, *, time: bool = True) -> Network:
+        """Return the network whose prices are those in time plus those of the bytes, in units of ``2**-bits`` ps.
 
         Parameters
         ----------
         multipliers : int64 array
-            Per moment the price of a byte, in units of ``2**-SCALE_BITS`` ps.
+            Per moment the price of a byte in these units.
+        bits : int
+            Where it is negative, times are rounded down; nothing else is.
         time : bool, optional
             Whether time has a price at all.
 
         Returns
         -------
         Network
-            Prices of bytes are rounded down to whole picoseconds.
         """
         network = self.built.network
-        free: dict[int, IntArray] = {}
+        known: dict[int, IntArray] = {}
 
         def timed(prices: IntArray) -> IntArray:
-            if time:
-                return prices
-            return free.setdefault(id(prices), np.where(prices < INF, 0, INF).astype(np.int64))
+            if id(prices) not in known:
+                known[id(prices)] = scaled(prices, bits) if time else np.where(prices < INF, 0, INF)
+            return known[id(prices)]
 
         variables = tuple(
-            Variable(
-                v.name, v.kind, _add(timed(v.cost), multipliers @ own >> SCALE_BITS) if own.any() else timed(v.cost)
-            )
+            Variable(v.name, v.kind, _add(timed(v.cost), multipliers @ own) if own.any() else timed(v.cost))
             for v, own in zip(network.variables, self.own, strict=True)
         )
         edges = [Edge(e.name, e.tail, e.head, timed(e.table), e.tail_index, e.head_index) for e in network.edges]
         for one in self.operands:
             edge = edges[one.edge]
-            extra = np.tensordot(multipliers, one.stored, 1) >> SCALE_BITS
-            table = _add(np.concatenate([edge.table, edge.table]), extra)
+            table = _add(np.concatenate([edge.table, edge.table]), np.tensordot(multipliers, one.stored, 1))
             edges[one.edge] = Edge(edge.name, edge.tail, edge.head, table, one.rows, edge.head_index)
         return Network(variables, tuple(edges))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
+import numpy as np
 import z3
+
+from solver.search.network import IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,45 @@ class Multipliers:
         Fraction, tuple of Fraction
             The bound, and a multiplier per moment.
         """
-        solver, bound = z3.Optimize(ctx=self._context), z3.Real("bound", self._context)
         distinct = list(dict.fromkeys(planes))
-        multipliers = [z3.Real(f"m{k}", self._context) for k in range(len(distinct[0].bytes))]
-        solver.add(*(one >= 0 for one in multipliers), *(one <= self._number(most) for one in multipliers))
-        if convex:
-            solver.add(z3.Sum(multipliers) == 1)
-        for plane in distinct:
-            over = [one * self._number(size - budget) for one, size in zip(multipliers, plane.bytes, strict=True)]
-            solver.add(bound <= z3.Sum([self._number(plane.time if timed else 0), *over]))
-        solver.maximize(bound)
+        sizes = np.array([plane.bytes for plane in distinct])
+        used = _undominated(sizes, -1 if convex else budget)
+        times = [plane.time if timed else 0 for plane in distinct]
+        found = self._solved(_program(times, sizes[:, used] - budget, most, convex=convex))
+        multipliers = [Fraction(0)] * sizes.shape[1]
+        for k in used:
+            multipliers[k] = found.get(f"m{used.index(k)}", Fraction(0))
+        return found["bound"], tuple(multipliers)
+
+    def _solved(self, program: str) -> dict[str, Fraction]:
+        solver = z3.Optimize(ctx=self._context)
+        solver.from_string(program)
         solver.check()
         model = solver.model()
-        height, *found = (Fraction(model.eval(one, True).as_fraction()) for one in (bound, *multipliers))
-        return height, tuple(found)
+        return {one.name(): Fraction(model[one].as_fraction()) for one in model}
 
-    def _number(self, value: int | Fraction) -> Any:
-        return z3.RealVal(value, self._context)
+
+def _undominated(sizes: IntArray, budget: int) -> list[int]:
+    """Return the moments that may have a multiplier: some plane fills more there, and no other moment more in all."""
+    found: list[int] = []
+    for k in np.argsort(-sizes.sum(axis=0), kind="stable").tolist():
+        if (sizes[:, k] > budget).any() and not any((sizes[:, other] >= sizes[:, k]).all() for other in found):
+            found.append(k)
+    return sorted(found)
+
+
+def _program(times: Sequence[int], over: IntArray, most: Fraction, *, convex: bool) -> str:
+    """Return the linear program as text, which is read much sooner than terms are built."""
+    names = [f"m{k}" for k in range(over.shape[1])]
+    lines = ["(declare-const bound Real)", *(f"(declare-const {name} Real)" for name in names)]
+    lines += [f"(assert (and (>= {name} 0) (<= {name} (/ {most.numerator} {most.denominator}))))" for name in names]
+    if convex:
+        lines.append(f"(assert (= 1 (+ 0 {' '.join(names)})))")
+    for time, row in zip(times, over.tolist(), strict=True):
+        terms = " ".join(f"(* {_number(size)} {name})" for size, name in zip(row, names, strict=True))
+        lines.append(f"(assert (<= bound (+ {time} 0 {terms})))")
+    return "\n".join([*lines, "(maximize bound)"])
+
+
+def _number(value: int) -> str:
+    return str(value) if value >= 0 else f"(- {-value})"
