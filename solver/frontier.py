@@ -82,7 +82,8 @@ def frontier(
     refused = plan_problem(replace(asked, memory=1), timeout)
     repairs = () if refused.explanation is None else refused.explanation.repairs
     change = next((one.change for one in repairs if "memory" in one.change), {})
-    found, budget = [Point(None, quickest)], int(change.get("memory", quickest.memory.peak))
+    found = [Point(None, quickest)]
+    budget: int | None = int(change.get("memory", quickest.memory.peak))
     for number in range(1, 2 * points):
         if budget is None or budget >= quickest.memory.peak or len(found) == points:
             break
