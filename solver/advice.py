@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ops.bind import BoundRule, composes
-from ops.placement import Replicate
+from ops.placement import Replicate, Shard
 from solver.explanation import Explanation, Finding
 from solver.graph import Graph
 from solver.mesh import Mesh
@@ -17,7 +17,7 @@ from solver.plan import SECONDS, Plan
 from solver.planner import nonnegative, plan, plan_problem
 from solver.prices import prices, saved
 from solver.problem import CAPABILITIES, Problem
-from solver.words import duration, size
+from solver.words import all_of, duration, size
 
 MOST = 5
 """Lines of one kind; what is left out is counted."""
@@ -88,7 +88,7 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
         return replace(nothing, minimal=False, answer="Neither a plan nor a proof that there is none was found.")
     deadline = time.monotonic() + seconds
     pins, others = prices(found, time.monotonic() + PRICING * seconds)
-    kinds = (_dear(found), pins, others, _whole(found), _forced(found), _capabilities(found, deadline))
+    kinds = (_dear(found), pins, _undone(found), others, _whole(found), _forced(found), _capabilities(found, deadline))
     each = [list(findings) for findings in kinds]
     lines = [_headline(found)]
     for findings in each:
@@ -134,6 +134,26 @@ def _dear(found: Plan) -> Iterator[Finding]:
             many = f", {len(spent)} of them" if len(spent) > 1 else ""
             text = f"{what}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{many}"
             yield Finding("collective", what, text, sum(spent) / SECONDS)
+
+
+def _undone(found: Plan) -> Iterator[Finding]:
+    """Tell the cuts that were pinned and that no op reads: the tensor is sent before each use."""
+    asked, graph = found.problem, found.problem.graph
+    for pin in asked.pins:
+        uses = asked.uses.get(pin.subject, ())
+        if not isinstance(pin.placement, Shard) or asked.mesh.sizes[pin.axis] == 1 or not uses:
+            continue
+        if any(found.evaluation.needed(use)[pin.axis] == pin.placement for use in uses):
+            continue
+        moves = [move for one in found.reshards if one.tensor == pin.subject for move in one.moves]
+        sending = [move for move in moves if pin.axis in move.axes and move.time]
+        if sending:
+            at = all_of([f"{graph.nodes[use.op].op} {use.op!r}" for use in uses[:MOST]])
+            spent = sum(move.time for move in sending)
+            kinds = all_of(list(dict.fromkeys(move.kind for move in sending)))
+            sent = f"{kinds} of {pin.subject!r} before it is read, {duration(spent)}"
+            text = f"the pin {pin.source} is undone at {at}: {sent}"
+            yield Finding("undone", pin.source, text, spent / SECONDS, place=pin.place)
 
 
 def _whole(found: Plan) -> Iterator[Finding]:

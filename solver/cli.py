@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from solver import __version__
-from solver.cli_options import memory_option, model_options, policy_wishes, read_output, training_wishes
+from solver.cli_options import Once, memory_option, model_options, policy_wishes, read_output, training_wishes
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -159,7 +159,7 @@ def command(context: click.Context) -> int:
     return 0
 
 
-@command.command("plan")
+@command.command("plan", cls=Once)
 @model_options
 @memory_option
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the plan with its certificate.")
@@ -212,7 +212,7 @@ def planned(
         return plan(graph, mesh, progress=progress, **wishes), stopped()
 
 
-@command.command("explain")
+@command.command("explain", cls=Once)
 @model_options
 @memory_option
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the explanation.")
@@ -244,7 +244,7 @@ def verified(found: Plan) -> int:
     return 0 if checked.ok and ran.ok else REFUSED
 
 
-@command.command("compare")
+@command.command("compare", cls=Once)
 @model_options
 @memory_option
 @click.option(
@@ -273,7 +273,7 @@ def compare_command(output: Path | None, recipes: tuple[str, ...], timeout: floa
     return OUTCOMES[best.status]
 
 
-@command.command("frontier")
+@command.command("frontier", cls=Once)
 @model_options
 @click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="The most plans.")
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")

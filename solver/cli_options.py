@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,20 @@ def read_output(context: click.Context, option: click.Parameter, text: str | Non
     if not os.access(path if path.exists() else target.parent, os.W_OK):
         raise click.BadParameter(f"{text!r} cannot be written")
     return path
+
+
+class Once(click.Command):
+    """A command that refuses an option given several times of which it could take only one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Count what is given before it is read."""
+        options = [one for one in self.params if isinstance(one, click.Option) and not one.multiple and not one.is_flag]
+        single = {name for option in options for name in option.opts}
+        given = Counter(word.partition("=")[0] for word in takewhile(lambda word: word != "--", args))
+        for name in given:
+            if name in single and given[name] > 1:
+                raise click.UsageError(f"{name} is given {given[name]} times: give it once", ctx)
+        return super().parse_args(ctx, args)
 
 
 MODEL_OPTIONS = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from solver.explanation_plan import Alternative, Lies, Part
-from solver.words import duration, size, size_up
+from solver.words import duration, size_up
 
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
 """How wishes are listed: by kind, as they were given within one."""
@@ -92,8 +92,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``collective``, ``wish`` (what it costs), ``whole`` (a tensor on every device), ``forced`` (an op that nothing
-        can cut) or ``capability`` (what it would save).
+        ``collective``, ``wish`` (what it costs), ``undone`` (a pinned cut that no op reads), ``whole`` (a tensor on
+        every device), ``forced`` (an op that nothing can cut) or ``capability`` (what it would save).
     subject : str
         What it is about: a collective, a wish as it was written, a tensor, an op, a capability.
     text : str
@@ -168,8 +168,7 @@ class Repair:
         if self.cost is None:
             return f"{self.text}: there is a plan, not priced"
         most = "" if self.proved else "at most "
-        told = size_up if "memory" in self.change else size
-        return f"{self.text}: {most}{duration(round(self.cost * 10**12))}, {told(self.memory or 0)} per device"
+        return f"{self.text}: {most}{duration(round(self.cost * 10**12))}, {size_up(self.memory or 0)} per device"
 
     def to_json(self) -> dict[str, Any]:
         """Return the repair as plain JSON values."""

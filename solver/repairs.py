@@ -21,7 +21,7 @@ from solver.padding import first_dim, needs_a_mask, padded
 from solver.parts import bind_refined, refine
 from solver.plan import SECONDS, Plan
 from solver.problem import CAPABILITIES, Pin, Problem
-from solver.words import size_up
+from solver.words import all_of, size_up
 
 MOST = 5
 """Repairs of one kind."""
@@ -186,17 +186,6 @@ def _pins_changed(asked: Problem, changed: Problem) -> Iterator[tuple[str, list[
     axes = asked.mesh.axes
     remaining = (pin for pin in changed.pins if pin.source in dropped)
     yield "pin", [f"{pin.subject}:{axes[pin.axis]}={pin.placement}" for pin in remaining]
-
-
-def all_of(words: Sequence[str]) -> str:
-    """Join what is meant together.
-
-    Examples
-    --------
-    >>> all_of(["a", "b", "c"])
-    'a, b and c'
-    """
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _speaks_of(reason: Reason, pin: Any) -> bool:

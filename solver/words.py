@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,17 @@ def printable(name: str) -> str:
     'new\\nline'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def all_of(words: Sequence[str]) -> str:
+    """Join what is meant together; nothing for no words.
+
+    Examples
+    --------
+    >>> all_of(["a", "b", "c"]), all_of(["a"]), all_of([])
+    ('a, b and c', 'a', '')
+    """
+    return " and ".join([*filter(None, [", ".join(words[:-1])]), *words[-1:]])
 
 
 def duration(picoseconds: int) -> str:

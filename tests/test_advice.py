@@ -116,6 +116,34 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "there is no tensor 'nobody'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--why w1", "--mesh dp=2", "--memory 1GB", "--timeout 3", "--communication none"])
+def test_an_option_of_which_one_can_be_taken_is_not_given_twice(
+    option: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, value = option.split()
+    for second in ([name, value], [f"{name}={value}"]):
+        mesh = [] if name == "--mesh" else ["--mesh", "dp=2"]
+        assert main(["explain", str(model), *mesh, name, value, *second]) == 2
+        assert capsys.readouterr().err == f"shardproof: {name} is given 2 times: give it once\n"
+
+
+def test_an_argument_of_a_policy_is_not_given_twice(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--mesh", "dp=2", "--policy", "forbid(kind=all_gather, kind=all_reduce)"]
+    assert main(["explain", str(model), *asked]) == 2
+    assert "gives kind twice: give it once" in capsys.readouterr().err
+
+
+def test_a_pinned_cut_that_no_op_reads_is_told_as_undone() -> None:
+    pins = {"w1": "tp=S(0)", "up/y": "tp=S(1)", "w2": "tp=S(0)"}
+    told = explain(mlp(), Mesh({"tp": 4}), pins=pins)
+    (finding,) = [one for one in told.findings if one.kind == "undone"]
+    assert finding.subject == "w1:tp=S(0)"
+    assert finding.text.startswith(
+        "the pin w1:tp=S(0) is undone at matmul 'up': all_to_all of 'w1' before it is read, "
+    )
+    assert finding.text in told.text
+
+
 SET = {
     "--pin": ("x:dp=S(0)", "pin"),
     "--policy": ("no_communication(dp)", "policy"),

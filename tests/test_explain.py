@@ -19,6 +19,8 @@ from solver.constraints.model import whole_graph
 from solver.constraints.policy_kinds import Policy
 from solver.constraints.reason import Reason
 from solver.explain.core import MOST_CORES, Core, find_core, other_cores
+from solver.explain.propagate import Step
+from solver.explain.walk import in_chains
 from solver.problem import Problem, problem
 from tests.graphs import Case, mlp
 from tests.test_constraints import MANY, asked, demanding
@@ -85,6 +87,18 @@ def test_every_step_of_a_trail_follows_from_those_before_it(case: Case) -> None:
         assert step.gone
         assert not step.gone & step.left
     assert status(checker, list(core.trail.reasons)) == "unsat"
+    hold_in_chains(core.trail.steps)
+
+
+def hold_in_chains(steps: Sequence[Step]) -> None:
+    """In a story each step stands behind what it follows from, and the last is the contradiction."""
+    ordered = in_chains(steps)
+    assert ordered[-1].constraint is steps[-1].constraint
+    before = {(id(step.constraint), step.place, step.left): step for step in steps}
+    for number, step in enumerate(ordered):
+        was = before[id(step.constraint), step.place, step.left]
+        assert all(one < number for one in step.because)
+        assert {ordered[one].place for one in step.because} == {steps[one].place for one in was.because}
 
 
 @SOME

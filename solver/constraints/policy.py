@@ -265,6 +265,8 @@ def policy_from_text(text: str) -> Policy:
         key, equals, value = piece.partition("=")
         word = (value if equals else key).strip().strip("'\"")
         argument = int(word) if word.isdecimal() else word
+        if equals and key.strip() in named:
+            raise ValueError(f"{text!r} gives {key.strip()} twice: give it once")
         if equals:
             named[key.strip()] = argument
         else:

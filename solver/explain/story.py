@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ops.placement import Layout, Partial, Placement, Shard, layout_text
 from solver.constraints.layouts import Place
@@ -55,7 +56,8 @@ class Words:
         if beat.last:
             return self._end(beat)
         if isinstance(step.constraint, Only):
-            return self.facts.reasons[step.constraint.reason].text
+            wanted = step if step.left else replace(step, left=step.constraint.allowed)
+            return f"{self._lies(wanted)}, since {self.facts.named(step.constraint.reason)[0].text}"
         if isinstance(step.constraint, Leads):
             return self._led(step, step.constraint)
         return self._row(beat, step.constraint)

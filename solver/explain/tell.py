@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import networkx as nx
 
 from solver.constraints.reason import Reason
-from solver.explain.core import Core, Group, kind_of
+from solver.explain.core import Core, Group, kind_of, refuted
 from solver.explain.facts import Facts, Rows
+from solver.explain.own import settle
 from solver.explain.propagate import Step
 from solver.explain.story import Words
 from solver.explain.walk import Again, walk
 from solver.explanation import ORDER, Explanation, Fact, StoryStep
 from solver.problem import Problem
 from solver.problem_wishes import place_of
+from solver.words import all_of
+
+OWN_SECONDS = 1.0
+"""For the story of what a person's own expressions ask of tensors."""
 
 
 def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool = False) -> Explanation:
@@ -42,14 +48,14 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool =
 
     refused = dict(_refused(core))
     support = tuple(refused.get(group[0], _of_group(problem, group)) for group in core.support)
-    steps, where = _steps(problem, core, places)
+    steps, where, by = _steps(problem, core, places)
     return Explanation(
         wishes(core.chosen),
         support,
         core.minimal,
         steps=steps,
         where=where,
-        by="z3" if core.trail is None else "propagation",
+        by=by,
         beside=tuple(tell(problem, other) for other in others),
         more=more,
     )
@@ -99,9 +105,12 @@ def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
         yield groups[reason][0], Fact(kind, fact.subject, text, source, alike=fact.alike)
 
 
-def _steps(problem: Problem, core: Core, places: _Places) -> tuple[tuple[StoryStep, ...], str]:
+def _steps(problem: Problem, core: Core, places: _Places) -> tuple[tuple[StoryStep, ...], str, str]:
+    """Return the steps, the mesh axes that they speak of, and whether they follow by ``propagation`` or by ``z3``."""
+    if any(reason.kind == "expression" for reason in core.chosen):
+        return _by_own(problem, core, places)
     if core.trail is None or core.view is None:
-        return tuple(_met(problem, core)), ""
+        return tuple(_met(problem, core)), "", "z3"
     facts = core.view.facts
     words = Words(facts)
     steps = []
@@ -113,7 +122,32 @@ def _steps(problem: Problem, core: Core, places: _Places) -> tuple[tuple[StorySt
             by = _follows_by(facts, beat.step)
             subject = _subject(facts.tensor[beat.step.place], beat.step)
             steps.append(StoryStep(text, subject, kind=by.kind, source=by.source, place=places.of(by)))
-    return tuple(steps), words.where
+    return tuple(steps), words.where, "propagation"
+
+
+def _by_own(problem: Problem, core: Core, places: _Places) -> tuple[tuple[StoryStep, ...], str, str]:
+    """Tell what a person's own expressions settle, and how that ends in a contradiction."""
+    found = settle(problem, core.chosen, places.of)
+    if found.fails:
+        return found.steps, "", "propagation"
+    other = refuted(found.asked, time.monotonic() + OWN_SECONDS)
+    asked = set() if other is None else set(other.chosen) - set(core.chosen)
+    if other is not None and all(reason.source in {pin.source for pin in found.asked.pins} for reason in asked):
+        steps, where, by = _steps(found.asked, other, places)
+        for reason in asked:
+            plain = reason.text.replace("you pinned ", "", 1).replace(" to ", " has to be ", 1)
+            steps = tuple(replace(step, text=step.text.replace(reason.text, plain)) for step in steps)
+        return (*found.steps, *steps), where, by
+    own = [reason for reason in core.chosen if reason.kind == "expression"]
+    so, hold = "so " if found.steps or core.support else "", "hold together" if len(own) > 1 else "holds"
+    end = StoryStep(
+        f"{so}no layouts are left in which {all_of([reason.source for reason in own])} {hold}",
+        own[0].subject,
+        kind=own[0].kind,
+        source=own[0].source,
+        place=places.of(own[0]),
+    )
+    return (*found.steps, *_met(problem, core), end), "", "z3"
 
 
 def _follows_by(facts: Facts, step: Step) -> Reason:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solver.constraints.layouts import Place
 from solver.explain.facts import Facts, Leads, Only, Rows
@@ -80,7 +80,7 @@ def walk(facts: Facts, trail: Trail) -> tuple[Beat | Again, ...]:
     -------
     tuple of Beat or Again
     """
-    beats = _beats(facts, _end_at_the_fact(facts, trail.steps))
+    beats = _beats(facts, _end_at_the_fact(facts, in_chains(trail.steps)))
     shapes = [_shape(facts, beat) for beat in beats]
     told: list[Beat | Again] = []
     at = 0
@@ -95,13 +95,39 @@ def walk(facts: Facts, trail: Trail) -> tuple[Beat | Again, ...]:
     return tuple(told)
 
 
+def in_chains(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Order steps so that each stands right behind what it follows from, chain by chain, and drop what ends nowhere."""
+    needs: list[list[int]] = []
+    latest: dict[Place, int] = {}
+    for number, step in enumerate(steps):
+        before = latest.get(step.place)  # what is left there counts what went before
+        needs.append(sorted({*step.because, *(() if before is None else (before,))}))
+        latest[step.place] = number
+    order: dict[int, int] = {}
+    waiting = [len(steps) - 1]
+    while waiting:
+        number = waiting[-1]
+        missing = [one for one in needs[number] if one not in order]
+        if missing:
+            waiting.append(missing[0])
+        else:
+            order.setdefault(number, len(order))
+            waiting.pop()
+    return tuple(
+        replace(steps[number], because=tuple(sorted(order[one] for one in steps[number].because))) for number in order
+    )
+
+
 def node_of(step: Step) -> str:
     """Return the op whose rows a step comes from; nothing for any other step."""
     return step.constraint.node if isinstance(step.constraint, Rows) else ""
 
 
 def _beats(facts: Facts, steps: Sequence[Step]) -> list[Beat]:
-    """Tell what a tensor arrives as with the op that reads it, and a pin where it clashes only."""
+    """Tell what a tensor arrives as with the op that reads it, and a pin where it clashes only.
+
+    What a policy asks of a tensor is told: the core has only the policy.
+    """
     told_with: set[int] = set()
     for step in steps:
         if isinstance(step.constraint, Rows):
@@ -114,13 +140,19 @@ def _beats(facts: Facts, steps: Sequence[Step]) -> list[Beat]:
     beats: list[Beat] = []
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
-        if not last and (isinstance(step.constraint, Only) or number in told_with):
+        if not last and (number in told_with or _untold(facts, step)):
             continue
         latest = {steps[before].place: steps[before] for before in step.because}
         if last and (before := next((one for one in reversed(steps[:-1]) if one.place == step.place), None)):
             latest[step.place] = before
         beats.append(Beat(step, tuple(Given(one, _source(steps, one)) for one in latest.values()), last))
     return beats
+
+
+def _untold(facts: Facts, step: Step) -> bool:
+    """Tell whether a step only says again what is asked for, or what is so anyhow."""
+    only = step.constraint
+    return isinstance(only, Only) and all(reason.kind != "policy" for reason in facts.named(only.reason))
 
 
 def _end_at_the_fact(facts: Facts, steps: Sequence[Step]) -> tuple[Step, ...]:
