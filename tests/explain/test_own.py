@@ -35,8 +35,8 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], list[str]]] = {
         {"pins": {"w": "tp=R"}},
         [
             (
-                "Or(sharded(w, 1, tp), sharded(w, 0, tp)) does not hold where 'w' is not cut along dim 1 on tp and 'w' is "
-                "not cut along dim 0 on tp"
+                "Or(sharded(w, 1, tp), sharded(w, 0, tp)) does not hold where 'w' is not cut along dim 1 on tp and 'w' "
+                "is not cut along dim 0 on tp"
             )
         ],
     ),
@@ -45,12 +45,12 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], list[str]]] = {
         {"pins": {"x": "tp=S(1)"}},
         [
             (
-                "Implies(sharded(x, 1, tp), sharded(w, 0, tp)) asks that 'w' is cut along dim 0 on tp, where 'x' is cut "
-                "along dim 1 on tp"
+                "Implies(sharded(x, 1, tp), sharded(w, 0, tp)) asks that 'w' is cut along dim 0 on tp, where 'x' is "
+                "cut along dim 1 on tp"
             ),
             (
-                "but Not(And(sharded(w, 0, tp), sharded(x, 1, tp))) does not hold where 'w' is cut along dim 0 on tp and "
-                "'x' is cut along dim 1 on tp"
+                "but Not(And(sharded(w, 0, tp), sharded(x, 1, tp))) does not hold where 'w' is cut along dim 0 on tp "
+                "and 'x' is cut along dim 1 on tp"
             ),
         ],
     ),
@@ -68,8 +68,8 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], list[str]]] = {
         [
             "sharded(x, 0, tp) asks that 'x' is cut along dim 0 on tp",
             (
-                "matmul 'y' reads 'x' as S(0), or padded with zeros as unreduced P(sum), and so can only make 'y' S(0) or "
-                "unreduced P(sum)"
+                "matmul 'y' reads 'x' as S(0), or padded with zeros as unreduced P(sum), and so can only make 'y' S(0) "
+                "or unreduced P(sum)"
             ),
             "relu 'z' reads 'y' as S(0) and so can only make 'z' S(0)",
             "so, as nothing may be sent, 'z' can only be kept S(0) or unreduced P(sum)",
