@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from solver.explanation_plan import Alternative, Lies, Part
-from solver.words import duration, size_up
+from solver.words import all_of, duration, size_up
 
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
 """How wishes are listed: by kind, as they were given within one."""
@@ -261,6 +262,21 @@ class Explanation:
         verdict = "No plan satisfies this:" if count == 1 else f"No plan satisfies these {count} requests together:"
         return [verdict, *told_once(self.core), *self.because()]
 
+    def _others(self) -> Iterator[str]:
+        """Yield the lines of further contradictions; one that only its mesh axis tells from another is told with it."""
+        groups: dict[str, list[Explanation]] = {}
+        for one in (self, *self.beside):
+            groups.setdefault(one._anywhere(), []).append(one)
+        for first, *alike in groups.values():
+            yield from () if first is self else first._contradiction()
+            if alike:
+                axes = all_of([one.where.removeprefix("on ") for one in alike])
+                yield f"{'the same as above' if first is self else '  and the same'} on {axes}"
+
+    def _anywhere(self) -> str:
+        """Return what cannot be, and why, without the name of the mesh axis."""
+        return re.sub(rf"\b{re.escape(self.where)}\b", "on *", "\n".join(self._contradiction()))
+
     def _hint(self) -> str:
         alone = len(self.core) == 1
         hint = "drop it" if alone else "drop any one of them, and this contradiction is gone"
@@ -289,8 +305,7 @@ class Explanation:
         lines = [self.text]
         if count := len(self.beside):
             lines.append(f"There {'are' if count > 1 else 'is'} {count} more contradiction{'s' * (count > 1)}:")
-        for other in self.beside:
-            lines += [f"  {line}" for line in other._contradiction()]
+        lines += [f"  {line}" for line in self._others()]
         if self.more:
             lines.append("There may be others: no further contradictions were looked for.")
         if self.repairs:

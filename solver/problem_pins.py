@@ -95,7 +95,7 @@ def _subjects(written: str, graph: Graph, uses: Mapping[str, Use]) -> list[str]:
             return matched
     import difflib
 
-    hint = ""
+    hint = f"; it has {', '.join(list(graph.tensors)[:6])}{', ...' if len(graph.tensors) > 6 else ''}"
     if near := difflib.get_close_matches(written, [*graph.tensors, *uses], 3):
         hint = f"; did you mean {' or '.join(map(repr, near))}?"
     elif "/" in written and uses:

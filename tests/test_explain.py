@@ -175,6 +175,17 @@ def test_other_cores_share_nothing(case: Case) -> None:
         assert all(reason.kind == "communication" for reason in one & other)
 
 
+def test_without_its_rule_an_op_still_makes_one_layout() -> None:
+    """Left out, a rule does not let its result lie nowhere: what is said of the result by others holds."""
+    g = Graph("two")
+    g.output(g.op("relu", g.op("relu", g.input("x", (2,)), name="first"), name="second"))
+    pins = {"first": "dp=R", "first/x": "dp=R", "second": "dp=S(0)"}
+    wishes = problem(g, Mesh({"dp": 2, "tp": 2}), pins=pins, communication="frozen")
+    core = find_core(wishes)
+    assert "first" not in {reason.subject for group in core.support for reason in group}
+    assert status(Checker(whole_graph(wishes, explaining=True)), list(core.reasons)) == "unsat"
+
+
 def wrong(count: int) -> tuple[Graph, dict[str, str]]:
     """As many mistakes as are wanted, each of its own."""
     g = Graph("wrong")

@@ -102,11 +102,12 @@ class OpRules:
             return
         said = {place: self._said(node, place, tensor, facts) for place, tensor in places}
         clauses.always()
+        one = clauses.exactly_one if self.explaining else clauses.at_most_one  # also where the rule is left out
         for place, tensor in places:
             every = placements(problem.parts(tensor), problem.kinds) if self.explaining else ()
             for axis, by_row in said[place].items():
                 options = dict.fromkeys((*by_row.values(), *every))
-                clauses.at_most_one([clauses.symbol(*place, axis, label) for label in options])
+                one([clauses.symbol(*place, axis, label) for label in options])
         clauses.under(facts.reason(op, node))
         self._offer(clauses, node, facts)
         for place, by_axis in said.items():

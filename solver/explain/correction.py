@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.constraints.reason import Reason
-from solver.explain.core import MOST_OPS
+from solver.explain.core import MOST_OPS, SETTINGS
 from solver.explain.propagate import Trail
 from solver.explain.views import whole_view
 from solver.problem import Problem
@@ -103,10 +103,12 @@ def corrections(
     -----
     A minimal correction set is the complement of a maximal satisfiable one, which grows wish by wish (Liffiton and
     Sakallah, Journal of Automated Reasoning 40, 2008). Each member of the core is given up first once; of the others
-    those outside the core are kept first.
+    what speaks of the whole graph is kept first, since giving it up hides all that pins might give up instead, and then
+    what is outside the core.
     """
     deadline, wishes = time.monotonic() + seconds, feasible.wishes
     order = [wish for wish in wishes if wish not in core] + list(core)
+    order.sort(key=lambda wish: wish.kind not in SETTINGS)
     found: list[tuple[Reason, ...]] = []
     for first in core[:most]:
         kept: list[Reason] = []
