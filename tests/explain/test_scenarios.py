@@ -98,7 +98,7 @@ def test_other_contradictions_are_told_with_their_stories(scenario: Scenario) ->
         assert other.steps
         whole = all(f"    {step.text}" in str(told) for step in other.steps)
         assert whole or re.search(rf"the same .*on .*\b{other.where.removeprefix('on ')}\b", str(told))
-        assert data["support"] or data["by"] == "z3"
+        assert data["support"] or data["by"] == "z3" or len(data["core"]) > 1  # two pins of one tensor need no rule
         assert [fact["source"] for fact in data["core"]] == [fact.source for fact in other.core]
     for one, other in combinations(every, 2):
         assert all(fact.kind in ("communication", "policy") for fact in set(one.core) & set(other.core))
