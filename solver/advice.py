@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,9 @@ PRICING = 0.75
 LARGE = 0.01
 """A tensor that takes this fraction of the peak memory is worth a line."""
 DEAR = 0.02
-"""A collective that takes this fraction of the time is worth a line."""
+"""Collectives or ops that take this fraction of the time are worth a line."""
+SPENT = {"compute": "compute", "collective": "communication"}
+"""What time is spent on, by the kind of its findings."""
 
 
 def explain(graph: Graph, mesh: Mesh, *, timeout: float = 60.0, **wishes: Any) -> Explanation:
@@ -44,9 +47,9 @@ def explain(graph: Graph, mesh: Mesh, *, timeout: float = 60.0, **wishes: Any) -
     Returns
     -------
     Explanation
-        Where there is no plan its core and repairs. Where there is one: the collectives that dominate, the price of
-        each wish, large tensors that stay whole on every device, ops that nothing can cut, and capabilities that would
-        pay.
+        Where there is no plan its core and repairs. Where there is one: the collectives and the ops that dominate, the
+        price of each wish, large tensors that stay whole on every device, ops that nothing can cut, and capabilities
+        that would pay.
 
     Raises
     ------
@@ -60,6 +63,7 @@ def explain(graph: Graph, mesh: Mesh, *, timeout: float = 60.0, **wishes: Any) -
     >>> g.output(g.op("matmul", x, g.parameter("w", (64, 16)), name="y"))
     >>> print(explain(g, Mesh({"tp": 4}), pins={"x": "tp=S(0)"}))
     mlp on tp=4: the plan takes 1.987 ns, and none is cheaper.
+      compute of matmul 'y': 1.987 ns, 100% of the time
       the pin x:tp=S(0) costs nothing
       parameter 'w' is whole on every device: 4.096 kB
     """
@@ -88,7 +92,19 @@ def explain_plan(found: Plan, seconds: float) -> Explanation:
         return replace(nothing, minimal=False, answer="Neither a plan nor a proof that there is none was found.")
     deadline = time.monotonic() + seconds
     pins, others = prices(found, time.monotonic() + PRICING * seconds)
-    kinds = (_dear(found), pins, _undone(found), others, _whole(found), _forced(found), _capabilities(found, deadline))
+    dear, busy = list(_dear(found)), list(_busy(found))
+    rest = _rest(found, [*dear[:MOST], *busy[:MOST]])
+    kinds = (
+        dear,
+        busy,
+        rest,
+        pins,
+        _undone(found),
+        others,
+        _whole(found),
+        _forced(found),
+        _capabilities(found, deadline),
+    )
     each = [list(findings) for findings in kinds]
     lines = [_headline(found)]
     for findings in each:
@@ -136,6 +152,43 @@ def _dear(found: Plan) -> Iterator[Finding]:
             yield Finding("collective", what, text, sum(spent) / SECONDS)
 
 
+def _busy(found: Plan) -> Iterator[Finding]:
+    """Tell the ops that compute longest, those of a kind together; of these the shape that takes most."""
+    asked, total = found.problem, found.evaluation.total
+    kinds: dict[str, dict[int, list[str]]] = {}
+    for name, node in asked.graph.nodes.items():
+        kinds.setdefault(node.op, {}).setdefault(id(asked.bound[name]), []).append(name)
+    lines = []
+    for kind, alike in kinds.items():
+        times = [(sum(map(found.evaluation.compute, nodes)), nodes) for nodes in alike.values()]
+        spent, count = sum(time for time, _ in times), sum(len(nodes) for _, nodes in times)
+        most, (first, *others) = max(times, key=lambda one: one[0])
+        if spent and spent >= DEAR * total:
+            text = f"{duration(spent)}, {spent / total:.0%} of the time" + (f", {count} of them" if count > 1 else "")
+            if len(times) > 1:
+                text += f", {most / total:.0%} in {first!r}" + (
+                    f" and {len(others)} more of its shape" if others else ""
+                )
+            name = f"compute of {kind}" + ("" if count > 1 else f" {first!r}")
+            lines.append(Finding("compute", kind, f"{name}: {text}", spent / SECONDS))
+    yield from sorted(lines, key=lambda one: -(one.seconds or 0))
+
+
+def _rest(found: Plan, told: Sequence[Finding]) -> Iterator[Finding]:
+    """Tell what part of the time is in neither of the lines about collectives and ops."""
+    evaluation = found.evaluation
+    named = {kind: sum(round((one.seconds or 0) * SECONDS) for one in told if one.kind == kind) for kind in SPENT}
+    left = {
+        "collective": evaluation.communication - named["collective"],
+        "compute": evaluation.computing - named["compute"],
+    }
+    spent = sum(left.values())
+    if spent >= DEAR * evaluation.total:
+        parts = all_of([f"{duration(left[kind])} of {word}" for kind, word in SPENT.items() if left[kind]])
+        text = f"all else: {duration(spent)}, {spent / evaluation.total:.0%} of the time ({parts})"
+        yield Finding("rest", "", text, spent / SECONDS)
+
+
 def _undone(found: Plan) -> Iterator[Finding]:
     """Tell the cuts that were pinned and that no op reads: the tensor is sent before each use."""
     asked, graph = found.problem, found.problem.graph
@@ -180,9 +233,25 @@ def _forced(found: Plan) -> Iterator[Finding]:
             bound = asked.bound[node]
             text = (
                 f"{asked.graph.nodes[node].op} {node!r} runs whole on every device, {duration(spent)}: "
-                f"nothing of it can be cut ({bound.rule.text})"
+                f"{_uncut(asked, bound)} ({bound.rule.text})"
             )
             yield Finding("forced", node, text, spent / SECONDS)
+
+
+def _uncut(asked: Problem, bound: BoundRule) -> str:
+    """Say why nothing of an op is cut: its rule keeps all of it whole, or the sizes do not divide."""
+    cuts = [row.cut for k in asked.offered(bound) if (row := bound.rows[k]).cut is not None]
+    axes = [f"{axis}={size}" for axis, size in zip(asked.mesh.axes, asked.mesh.sizes, strict=True) if size > 1]
+    if not cuts:
+        return "nothing of it can be cut"
+    sizes = {min(bound.most_blocks(bound.factors[f]), math.prod(bound.factors[f].parts[part:])) for f, part in cuts}
+    fits = "divides none of" if len(axes) == 1 else "divide none of"
+    none = (
+        f"does not divide {min(sizes)}"
+        if len(sizes) == len(axes) == 1
+        else f"{fits} {all_of([*map(str, sorted(sizes))])}"
+    )
+    return f"its rule allows a cut, but {all_of(axes)} {none}"
 
 
 def _cuts(asked: Problem, bound: BoundRule) -> bool:

@@ -93,10 +93,11 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``collective``, ``wish`` (what it costs), ``undone`` (a pinned cut that no op reads), ``whole`` (a tensor on
-        every device), ``forced`` (an op that nothing can cut) or ``capability`` (what it would save).
+        ``collective``, ``compute`` (ops of a kind), ``rest`` (of the time), ``wish`` (what it costs), ``undone`` (a
+        pinned cut that no op reads), ``whole`` (a tensor on every device), ``forced`` (an op that nothing can cut) or
+        ``capability`` (what it would save).
     subject : str
-        What it is about: a collective, a wish as it was written, a tensor, an op, a capability.
+        What it is about: a collective, a kind of ops, a wish as it was written, a tensor, an op, a capability.
     text : str
         A sentence.
     seconds : float or None

@@ -70,6 +70,21 @@ def test_an_op_that_nothing_can_cut_is_told() -> None:
     assert finding.text in told.text
 
 
+def test_the_sizes_that_forbid_every_cut_are_told() -> None:
+    told = explain(mlp(), Mesh({"tp": 3}))
+    finding = next(one for one in told.findings if (one.kind, one.subject) == ("forced", "up"))
+    assert "its rule allows a cut, but tp=3 divides none of 4096 and 16384 (" in finding.text
+
+
+def test_compute_is_told_beside_collectives_and_nothing_is_left_out() -> None:
+    found = plan(mlp(), MESH)
+    spent = [one for one in explain_plan(found, 0.0).findings if one.kind in ("collective", "compute", "rest")]
+    assert {one.subject for one in spent if one.kind == "compute"} >= {"matmul"}
+    assert found.cost is not None
+    least = found.cost - sum(one.seconds or 0 for one in spent)
+    assert 0 <= round(least * 1e12) < 0.02 * found.cost * 1e12
+
+
 def test_a_wish_about_communication_is_priced() -> None:
     told = explain(mlp(), Mesh({"tp": 2}), communication="frozen", pins={"x": "tp=R"})
     wishes = {finding.subject: finding for finding in told.findings if finding.kind == "wish"}
