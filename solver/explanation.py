@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from solver.explanation_plan import Alternative, Lies, Part
 from solver.words import all_of, duration, size_up
 
+NAME, NUMBER = re.compile(r"'[^'\n]*'"), re.compile(r"\d+")
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
 """How wishes are listed: by kind, as they were given within one."""
+DROPPED = {
+    "pin": "drop this pin",
+    "expression": "drop this constraint",
+    "tie": "let this tie go",
+    "communication": 'let communication be "any"',
+    "policy": "drop this policy",
+    "budget": "drop this budget",
+}
+"""How a wish that cannot hold by itself is given up."""
+TERMS = {
+    "padded with zeros": "each device keeps a part and holds zeros in place of the others, which sends nothing",
+    "strided S(": "of a dim made of several parts a later one is cut, so that a device holds a piece of every block",
+}
+"""What the words of a story mean that not everybody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +279,25 @@ class Explanation:
         return [verdict, *told_once(self.core), *self.because()]
 
     def _others(self) -> Iterator[str]:
-        """Yield the lines of further contradictions; one that only its mesh axis tells from another is told with it."""
+        """Yield the lines of further contradictions.
+
+        Those that only their mesh axis tells from another, or the numbers in names, as of layers, are told with it.
+        """
         groups: dict[str, list[Explanation]] = {}
         for one in (self, *self.beside):
-            groups.setdefault(one._anywhere(), []).append(one)
+            groups.setdefault(_unnumbered(one._anywhere()), []).append(one)
         for first, *alike in groups.values():
-            yield from () if first is self else first._contradiction()
-            if alike:
-                axes = all_of([one.where.removeprefix("on ") for one in alike])
-                yield f"{'the same as above' if first is self else '  and the same'} on {axes}"
+            yield from () if first is self else first.story.splitlines()
+            as_ = "the same as above" if first is self else "  and the same"
+            if axes := [one.where.removeprefix("on ") for one in alike if one._anywhere() == first._anywhere()]:
+                yield f"{as_} on {all_of(axes)}"
+            if layers := [one for one in alike if one._anywhere() != first._anywhere()]:
+                named = "; ".join(f"with {all_of(list(dict.fromkeys(one._numbered())))}" for one in layers)
+                yield f"{as_} in {len(layers)} more: {named}"
+
+    def _numbered(self) -> Iterator[str]:
+        """Yield what the requests with numbers in their names are about."""
+        yield from (repr(fact.subject) for fact in self.core if NUMBER.search(fact.subject))
 
     def _anywhere(self) -> str:
         """Return what cannot be, and why, without the name of the mesh axis."""
@@ -280,7 +305,7 @@ class Explanation:
 
     def _hint(self) -> str:
         alone = len(self.core) == 1
-        hint = "drop it" if alone else "drop any one of them, and this contradiction is gone"
+        hint = DROPPED[self.core[0].kind] if alone else "drop any one of them, and this contradiction is gone"
         kinds = {fact.kind for fact in self.support}
         if any(fact.kind == "budget" for fact in self.core):
             hint += "; or allow more memory"
@@ -288,11 +313,8 @@ class Explanation:
             hint += "; or choose mesh axes of sizes that divide"
         if "kinds" in kinds:
             hint += "; or ask for one partial kind on all mesh axes (sum and avg may stand together)"
-        for fact in self.support:
-            if fact.kind == "delivery":
-                hint += f"; or let {fact.subject!r} leave unreduced, by pinning it to P"
         for name in dict.fromkeys(fact.source for fact in self.support if fact.kind == "capability"):
-            hint += f"; or grant the capability {name}, where the runtime has it"
+            hint += f"; or grant the capability {name} (--capability {name}), where the runtime has it"
         return hint
 
     def because(self) -> list[str]:
@@ -314,7 +336,7 @@ class Explanation:
             lines += [after, *(f"  {one}" for one in self.repairs)]
         if self.unrepaired:
             lines.append(self.unrepaired)
-        return "\n".join(lines)
+        return "\n".join(_glossed("\n".join(lines).splitlines()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain JSON values."""
@@ -337,6 +359,21 @@ class Explanation:
             "cost_delta": self.cost_delta,
             "text": str(self),
         }
+
+
+def _unnumbered(text: str) -> str:
+    """Return a text without the numbers in quoted names, by which equal layers differ."""
+    return NAME.sub(lambda name: NUMBER.sub("#", name[0]), text)
+
+
+def _glossed(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, and below the first with a term of the field what it means."""
+    known: set[str] = set()
+    for line in lines:
+        yield line
+        for term in (term for term in TERMS if term in line and term not in known):
+            known.add(term)
+            yield f"{' ' * (len(line) - len(line.lstrip()) + 2)}({term.removesuffix('S(').strip()}: {TERMS[term]})"
 
 
 def told_once(facts: Sequence[Fact]) -> list[str]:

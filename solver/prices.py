@@ -79,7 +79,8 @@ def _priced(found: Plan, wish: Wish, seconds: float) -> Finding:
     if within == (0, 0):
         nothing = "has no effect: this plan is the best without it, too"
         return _finding(wish, f"costs nothing{of}" if wish.kind == "pin" or of else nothing, within, 0)
-    beside = f"; without it {size(abs(fewer))} {'less' if fewer > 0 else 'more'} is filled per device" if fewer else ""
+    peak = f"{size(abs(fewer))} {'lower' if fewer > 0 else 'higher'}"
+    beside = f"; without it the peak of memory per device is {peak}" if fewer else ""
     return _finding(wish, f"{_cost(*within)}{of}{beside}", within, fewer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -173,7 +174,7 @@ def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, second
             change["drop_constraint"] = sorted(unsaid)
         if followers := [reason.subject for reason in given_up if reason.kind == "tie"]:
             changed = replace(changed, policy=(*changed.policy, untie(*followers)))
-            told += [f"let the tie of {follower!r} go" for follower in followers]
+            told += [f"let the tie of {follower!r} go (--untie {shlex.quote(follower)})" for follower in followers]
             change["untie"] = followers
         yield Change(", and ".join(told), {key: value for key, value in change.items() if value}, changed)
 
@@ -308,19 +309,28 @@ def more_capabilities(asked: Problem, deadline: float) -> Iterator[Change]:
             continue
         changed = replace(asked, capabilities=offered, bound=bound).with_pins(asked.pins)
         if Feasible(changed)():
-            yield Change(f"grant the capability {name}", {"capabilities": [name]}, changed)
+            yield Change(f"grant the capability {name} (--capability {name})", {"capabilities": [name]}, changed)
 
 
 # ---------------------------------------------------------------------------------------------------- the deliveries
 
 
 def _partial_deliveries(asked: Problem, core: Core, deadline: float) -> Iterator[Change]:
-    """Yield for each output of the core that must not leave as a sum the pins that let it, where that is enough."""
+    """Yield for each output of the core that must not leave as a sum the pins that let it, where these are enough."""
     outputs = [reason.subject for group in core.support for reason in group if reason.kind == "delivery"]
+    graph = asked.graph
     for output in dict.fromkeys(outputs):
+        producer = graph.tensors[output].producer
+        results = graph.nodes[producer].results if producer is not None else ()
+        together = [result for result in results if result in graph.outputs]
         for axis, name in enumerate(asked.mesh.axes):
-            if asked.mesh.sizes[axis] == 1 or time.monotonic() > deadline:
-                continue
-            pin = Pin(output, axis, Partial("sum"), f"{output}:{name}=P(sum)")
-            if pin not in asked.pins and Feasible(changed := asked.with_pins((*asked.pins, pin)))():
-                yield Change(f"let {output!r} leave unreduced: pin {pin.source}", {"pin": [pin.source]}, changed)
+            for leaving in ([output], together):  # of an op with several results it may take the pins of all of them
+                if asked.mesh.sizes[axis] == 1 or time.monotonic() > deadline:
+                    continue
+                pins = [Pin(one, axis, Partial("sum"), f"{one}:{name}=P(sum)") for one in leaving]
+                if set(pins) & set(asked.pins) or not Feasible(changed := asked.with_pins((*asked.pins, *pins)))():
+                    continue
+                written = [pin.source for pin in pins]
+                text = f"let {all_of(list(map(repr, leaving)))} leave unreduced: pin {all_of(written)}"
+                yield Change(text, {"pin": written}, changed)
+                break

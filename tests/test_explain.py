@@ -16,6 +16,7 @@ from solver import Graph, Mesh, plan, sharded
 from solver.constraints.check import Checker
 from solver.constraints.expression import read_expressions
 from solver.constraints.model import whole_graph
+from solver.constraints.policy import no_communication
 from solver.constraints.policy_kinds import Policy
 from solver.constraints.reason import Reason
 from solver.explain.core import MOST_CORES, Core, find_core, other_cores
@@ -201,7 +202,8 @@ def test_every_contradiction_is_told_up_to_a_handful_and_that_there_are_more_is_
     assert len(told.beside) == MOST_CORES
     assert not told.more
     assert f"There are {MOST_CORES} more contradictions:" in str(told)
-    assert str(told).count("No plan satisfies this:") == MOST_CORES + 1
+    assert str(told).count("No plan satisfies this:") == 1
+    assert "the same as above in 5 more: with 'x1'; with 'x2'; with 'x3'; with 'x4'; with 'x5'" in str(told)
     graph, pins = wrong(MOST_CORES + 2)
     told = plan(graph, Mesh({"tp": 4}), pins=pins).explanation
     assert told is not None
@@ -209,6 +211,24 @@ def test_every_contradiction_is_told_up_to_a_handful_and_that_there_are_more_is_
     assert "There may be others: no further contradictions were looked for." in str(told)
     (repair,) = told.repairs[:1]
     assert "pad" in repair.change or len(repair.change["drop"]) == len(pins)
+
+
+def test_contradictions_of_equal_layers_are_told_once_and_what_is_printed_is_in_json() -> None:
+    g = Graph("deep")
+    x = g.input("x", (32, 64))
+    for i in range(4):
+        act = g.op("relu", g.op("matmul", x, g.parameter(f"l{i}.up", (64, 256)), name=f"up{i}"), name=f"act{i}")
+        x = g.op("matmul", act, g.parameter(f"l{i}.down", (256, 64)), name=f"down{i}")
+    g.output(x)
+    pins = {"*.up": "tp=S(1)", "*.down": "tp=S(0)"}
+    told = plan(g, Mesh({"tp": 4}), pins=pins, policy=(no_communication("tp"),)).explanation
+    assert told is not None
+    lines = [line.strip() for line in str(told).splitlines()]
+    assert "the same as above in 2 more: with 'l1.up'; with 'l2.up'" in lines
+    assert "and the same in 2 more: with 'l1.down'; with 'l2.down'" in lines
+    assert all(fact.subject in fact.text for fact in (*told.support, *(f for one in told.beside for f in one.support)))
+    second = next(one for one in told.beside if any(fact.subject == "l0.down" for fact in one.core))
+    assert all(line in str(told) for line in second.story.splitlines())
 
 
 def test_contradictions_of_own_expressions_are_all_told() -> None:

@@ -160,7 +160,7 @@ STORIES = [
             "  you pinned 'w2' to S(1) on pp\n"
             "because, on pp:\n"
             "  'w2': dim 1 of size 4 cannot be cut by pp=3: 3 does not divide 4\n"
-            "hint: drop it; or choose mesh axes of sizes that divide."
+            "hint: drop this pin; or choose mesh axes of sizes that divide."
         ),
     ),
     (
@@ -171,7 +171,7 @@ STORIES = [
             "  you pinned 'x' to P(sum) on dp\n"
             "because, on dp:\n"
             "  input 'x' is never stored as an unreduced sum\n"
-            "hint: drop it."
+            "hint: drop this pin."
         ),
     ),
 ]

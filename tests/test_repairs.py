@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 
-from ops.placement import Shard
+from ops.placement import Replicate, Shard
 from solver import Graph, Mesh, Plan, plan
 from solver.explanation import Repair
 from solver.padding import padded
@@ -106,6 +106,19 @@ def test_leaving_unreduced_is_proposed() -> None:
     assert found.explanation is not None
     (repair,) = [one for one in found.explanation.repairs if "pin" in one.change]
     assert repair.text == "let 'y' leave unreduced: pin y:tp=P(sum)"
+    assert repaired(case, repair).cost == repair.cost
+
+
+def test_results_that_have_to_leave_unreduced_together_are_proposed_together() -> None:
+    g = Graph("fused")
+    made = g.op("matmul", g.input("x", (8, 16)), g.parameter("w", (16, 48)), name="made")
+    for part in g.op("split", made, num_or_sections=3, axis=1, name="parts"):
+        g.output(part)
+    case = Case(g, Mesh({"tp": 4}), {"w": {"tp": Shard(1)}, "x": {"tp": Replicate()}}, communication="none")
+    found = plan(g, case.mesh, pins=case.pins, communication="none")
+    assert found.explanation is not None
+    (repair,) = [one for one in found.explanation.repairs if "pin" in one.change]
+    assert repair.change["pin"] == [f"parts.out.{i}:tp=P(sum)" for i in range(3)]
     assert repaired(case, repair).cost == repair.cost
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ops.placement import Shard
@@ -69,14 +69,20 @@ def settle(problem: Problem, chosen: Sequence[Reason], place: Callable[[Reason],
         found = _forced(own, known)
         if found is None:
             break
-        one, atom, value = found
-        since = all_of([_said(other, known[other]) for other in one.atoms if other in known])
-        step(f"{one.text} asks that {_said(atom, value)}" + (f", where {since}" if since else ""), one, atom.tensor)
-        known[atom] = value
-        if value and atom.dim is not None:
-            axis = problem.mesh.axis(atom.axis)
-            asked.append(Pin(atom.tensor, axis, Shard(atom.dim), one.text, place(expression_reason(one))))
-            known |= {other: False for e in own for other in e.atoms if _excluded(atom, other)}
+        one, forced, since = found
+        said = [_said(atom, value) for atom, value in forced.items()]
+        both = "both " if len(said) == 2 else ""
+        step(
+            f"{one.text} asks that {both}{all_of(said)}" + (f", where {since}" if since else ""),
+            one,
+            next(iter(forced)).tensor,
+        )
+        known |= forced
+        for atom, value in forced.items():
+            if value and atom.dim is not None:
+                axis = problem.mesh.axis(atom.axis)
+                asked.append(Pin(atom.tensor, axis, Shard(atom.dim), one.text, place(expression_reason(one))))
+                known |= {other: False for e in own for other in e.atoms if _excluded(atom, other)}
     kept = replace(
         problem,
         expressions=(),
@@ -96,14 +102,33 @@ def _pinned(problem: Problem, own: Sequence[Expression], pins: Sequence[Pin]) ->
     return known
 
 
-def _forced(own: Sequence[Expression], known: dict[Atom, bool]) -> tuple[Expression, Atom, bool] | None:
-    """Return an atom that an expression leaves no choice about."""
+def _forced(own: Sequence[Expression], known: dict[Atom, bool]) -> tuple[Expression, dict[Atom, bool], str] | None:
+    """Return atoms that an expression leaves no choice about, and where that is so, in words.
+
+    What an expression asks whatever else holds is one answer, as of an ``and``; what follows from known atoms is told
+    one by one, each with those that it needs.
+    """
     for one in own:
-        for atom in one.atoms:
-            for value in (True, False) if atom not in known else ():
-                if one.value({**known, atom: not value}.get) is False:
-                    return one, atom, value
+        always: dict[Atom, bool] = {}
+        for atom, value in _open(one, known):
+            if one.value({atom: not value}.get) is False and not any(_excluded(atom, other) for other in always):
+                always[atom] = value
+        if always:
+            return one, always, ""
+        for atom, value in _open(one, known):
+            if one.value({**known, atom: not value}.get) is False:
+                needed = {other: known[other] for other in one.atoms if other in known}
+                for other in tuple(needed):
+                    fewer = {key: needed[key] for key in needed if key != other}
+                    if one.value({**fewer, atom: not value}.get) is False:
+                        needed = fewer
+                return one, {atom: value}, all_of([_said(other, needed[other]) for other in needed])
     return None
+
+
+def _open(one: Expression, known: dict[Atom, bool]) -> Iterator[tuple[Atom, bool]]:
+    """Yield what the atoms of an expression that nothing settles yet might be."""
+    yield from ((atom, value) for atom in one.atoms if atom not in known for value in (True, False))
 
 
 def _excluded(atom: Atom, other: Atom) -> bool:

@@ -46,7 +46,7 @@ def tell(problem: Problem, core: Core, others: Sequence[Core] = (), more: bool =
         facts = (_fact(reason, places.of(reason)) for reason in reasons)
         return tuple(sorted(facts, key=lambda one: ORDER.index(one.kind) if one.kind in ORDER else len(ORDER)))
 
-    refused = dict(_refused(core))
+    refused = dict(reversed(list(_refused(core))))  # of equal layers the first one that is told
     support = tuple(refused.get(group[0], _of_group(problem, group)) for group in core.support)
     steps, where, by = _steps(problem, core, places)
     return Explanation(
@@ -90,7 +90,7 @@ def _fact(reason: Reason, place: str = "", alike: Sequence[Reason] = ()) -> Fact
 
 
 def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
-    """Yield what the rules of ops refuse whatever else holds, in the words of the rule."""
+    """Yield what the rules of ops refuse whatever else holds, in the words of the rule, by the first of their group."""
     if core.trail is None or core.view is None:
         return
     words = Words(core.view.facts)
@@ -100,7 +100,7 @@ def _refused(core: Core) -> Iterator[tuple[Reason, Fact]]:
             continue
         (reason,) = step.reasons
         text, capability = words.refused(step, step.constraint)
-        fact = _fact(groups[reason][0], alike=groups[reason][1:])
+        fact = _fact(reason, alike=[one for one in groups[reason] if one.subject != reason.subject])
         kind, source = ("capability", capability) if capability else (fact.kind, fact.source)
         yield groups[reason][0], Fact(kind, fact.subject, text, source, alike=fact.alike)
 

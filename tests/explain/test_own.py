@@ -54,6 +54,16 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], list[str]]] = {
             ),
         ],
     ),
+    "an and": (
+        (z3.And(X0, W1),),
+        {"pins": {"z": "tp=R"}, "communication": "none"},
+        [
+            (
+                "And(sharded(x, 0, tp), sharded(w, 1, tp)) asks that both 'x' is cut along dim 0 on tp and 'w' is cut "
+                "along dim 1 on tp"
+            )
+        ],
+    ),
     "two that cut a tensor twice": (
         (W0, W1),
         {},
