@@ -10,7 +10,7 @@ from typing import Any
 from solver.explanation_plan import Alternative, Lies, Part
 from solver.words import all_of, duration, size_up
 
-NAME, NUMBER = re.compile(r"'[^'\n]*'"), re.compile(r"\d+")
+NAME, NUMBER = re.compile(r"'[^'\n]*'|(?<=\(by )[^:\n]*"), re.compile(r"_?\d+")
 ORDER = ("pin", "expression", "tie", "communication", "policy", "budget")
 """How wishes are listed: by kind, as they were given within one."""
 DROPPED = {
@@ -292,12 +292,12 @@ class Explanation:
             if axes := [one.where.removeprefix("on ") for one in alike if one._anywhere() == first._anywhere()]:
                 yield f"{as_} on {all_of(axes)}"
             if layers := [one for one in alike if one._anywhere() != first._anywhere()]:
-                named = "; ".join(f"with {all_of(list(dict.fromkeys(one._numbered())))}" for one in layers)
+                named = "; ".join(f"with {all_of(list(dict.fromkeys(one._subjects())))}" for one in layers)
                 yield f"{as_} in {len(layers)} more: {named}"
 
-    def _numbered(self) -> Iterator[str]:
-        """Yield what the requests with numbers in their names are about."""
-        yield from (repr(fact.subject) for fact in self.core if NUMBER.search(fact.subject))
+    def _subjects(self) -> Iterator[str]:
+        """Yield what the requests are about."""
+        yield from (repr(fact.subject) for fact in self.core if fact.subject)
 
     def _anywhere(self) -> str:
         """Return what cannot be, and why, without the name of the mesh axis."""
@@ -362,8 +362,8 @@ class Explanation:
 
 
 def _unnumbered(text: str) -> str:
-    """Return a text without the numbers in quoted names, by which equal layers differ."""
-    return NAME.sub(lambda name: NUMBER.sub("#", name[0]), text)
+    """Return a text without the numbers in names and patterns, by which equal layers differ (`add`, `add_7`)."""
+    return NAME.sub(lambda name: NUMBER.sub("", name[0]), text)
 
 
 def _glossed(lines: Iterable[str]) -> Iterator[str]:
