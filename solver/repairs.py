@@ -18,7 +18,7 @@ from solver.explain.correction import Feasible, corrections
 from solver.explanation import Repair
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.padding import first_dim, needs_a_mask, padded
+from solver.padding import Cell, Padded, first_dim, padded
 from solver.parts import bind_refined, refine
 from solver.plan import SECONDS, Plan
 from solver.problem import CAPABILITIES, Pin, Problem
@@ -26,6 +26,8 @@ from solver.words import all_of, size_up
 
 MOST = 5
 """Repairs of one kind."""
+MOST_DIMS = 12
+"""Dims that a sentence names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +145,7 @@ def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float
     yield from _wishes_given_up(asked, checker, core, seconds / 2)
     deadline = time.monotonic() + seconds / 2
     if any(reason.kind == "divisibility" for group in core.support for reason in group):
-        yield from _other_meshes(asked, deadline)
+        yield from _other_meshes(asked, core, deadline)
         yield from _padded_sizes(asked, core, deadline)
     if any(reason.kind == "rule" for group in core.support for reason in group):
         yield from more_capabilities(asked, deadline)
@@ -202,28 +204,52 @@ def _pin_text(reason: Reason) -> str:
 # ---------------------------------------------------------------------------------------------------------- the mesh
 
 
-def _other_meshes(asked: Problem, deadline: float) -> Iterator[Change]:
-    """Yield for each mesh axis the largest smaller size that has a plan, alone and with another axis grown by it."""
+def _other_meshes(asked: Problem, core: Core, deadline: float) -> Iterator[Change]:
+    """Yield for each mesh axis of a core the nearest sizes that have a plan, and with as many devices the nearest one.
+
+    Size 1, which gives an axis up, is offered where no size between gives a plan; none more than twice as large is.
+    """
     mesh = asked.mesh
-    for axis, size in zip(mesh.axes, mesh.sizes, strict=True):
-        for smaller in (n for n in range(size - 1, 0, -1) if size % n == 0):
-            if time.monotonic() > deadline:
-                return
-            found = [
-                change for sizes in _neighbours(mesh, axis, smaller) if (change := _on_mesh(asked, sizes)) is not None
-            ]
-            if found:
-                yield from found
-                break
+    lengths = _lengths(asked, core)
+    for axis in mesh.axes if core.view is None else core.view.problem.mesh.axes:
+        size = mesh.sizes[mesh.axes.index(axis)]
+        whole = {**dict(_sizes(mesh)), axis: size}
+        smaller = [n for n in range(size - 1, 1, -1) if any(length % n == 0 for length in (size, *lengths))]
+        larger = [n for n in range(size + 1, 2 * size + 1) if any(length % n == 0 for length in lengths)]
+        offers = [
+            [[{**whole, axis: n}] for n in smaller],
+            [_regrouped(whole, axis, n) for n in range(size - 1, 1, -1) if size % n == 0],
+        ]
+        below = [change for tries in offers for change in _first(asked, tries, deadline)]
+        yield from below or _first(asked, [[{**whole, axis: 1}, *_regrouped(whole, axis, 1)]], deadline)
+        yield from _first(asked, [[{**whole, axis: n}] for n in larger], deadline)
 
 
-def _neighbours(mesh: Mesh, axis: str, smaller: int) -> Iterator[dict[str, int]]:
-    sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
+def _lengths(asked: Problem, core: Core) -> set[int]:
+    """Return the sizes that a core says a mesh axis does not divide, with those of other dims of the same tensors."""
+    found: set[int] = set()
+    for reason in (reason for group in core.support for reason in group if reason.kind == "divisibility"):
+        if reason.subject in asked.graph.tensors and not reason.source:
+            found.update(asked.graph.tensors[reason.subject].shape)
+        elif reason.source:
+            found.add(int(reason.source.partition("=")[2]))
+    return found
+
+
+def _regrouped(sizes: Mapping[str, int], axis: str, smaller: int) -> list[dict[str, int]]:
+    """Return the meshes of as many devices on which one other axis has what one loses."""
     freed = sizes[axis] // smaller
-    for other in mesh.axes:
-        if other != axis:
-            yield {**sizes, axis: smaller, other: sizes[other] * freed}
-    yield {**sizes, axis: smaller}
+    return [{**sizes, axis: smaller, other: sizes[other] * freed} for other in sizes if other != axis]
+
+
+def _first(asked: Problem, tries: Sequence[Sequence[Mapping[str, int]]], deadline: float) -> list[Change]:
+    """Return those of the first meshes that have a plan."""
+    for meshes in tries:
+        if time.monotonic() > deadline:
+            break
+        if found := [change for sizes in meshes if (change := _on_mesh(asked, sizes)) is not None]:
+            return found
+    return []
 
 
 def _on_mesh(asked: Problem, sizes: Mapping[str, int]) -> Change | None:
@@ -248,15 +274,39 @@ def _padded_sizes(asked: Problem, core: Core, deadline: float) -> Iterator[Chang
         more = -(-size // blocks) * blocks
         if more == size or time.monotonic() > deadline:
             continue
-        graph = padded(asked.graph, tensor, dim, more)
-        if graph is None or (changed := _on_graph(asked, graph)) is None or not Feasible(changed)():
+        made = padded(asked.graph, tensor, dim, more)
+        if made is None or (changed := _on_graph(asked, made.graph)) is None or not Feasible(changed)():
             continue
-        text = f"pad dim {dim} of {tensor!r} from {size} to {more}"
-        masked = needs_a_mask(asked.graph, tensor, dim)
-        if masked:
-            left = [f"{len(masked) - MOST} more ops"] if len(masked) > MOST else []
-            text += f", and mask what is padded in {all_of([*map(repr, masked[:MOST]), *left])}"
-        yield Change(text, {"pad": {"tensor": tensor, "dim": dim, "size": more, "mask": masked}}, changed)
+        also = [(name, d, size) for (name, d), size in made.sizes.items() if (name, d) != (tensor, dim)]
+        also.sort(key=lambda one: asked.graph.tensors[one[0]].producer is not None)  # first what a person makes larger
+        pad = {
+            "tensor": tensor,
+            "dim": dim,
+            "size": more,
+            "also": [{"tensor": name, "dim": d, "size": grown} for name, d, grown in also],
+            "mask": list(made.masked),
+        }
+        yield Change(_pad_text(asked.graph, made, (tensor, dim), [one[:2] for one in also]), {"pad": pad}, changed)
+
+
+def _pad_text(graph: Graph, made: Padded, first: Cell, also: Sequence[Cell]) -> str:
+    """Say which dims grow, those of the same number and sizes together, and which ops need a mask."""
+    alike: dict[tuple[int, int, int], list[str]] = {}
+    for tensor, dim in also[:MOST_DIMS]:
+        alike.setdefault((dim, graph.tensors[tensor].shape[dim], made.sizes[tensor, dim]), []).append(tensor)
+    size, more = graph.tensors[first[0]].shape[first[1]], made.sizes[first]
+    told = [
+        f"dim {dim} of {all_of(list(map(repr, names)))}"
+        + (f" from {old} to {new}" if (old, new) != (size, more) else "")
+        for (dim, old, new), names in alike.items()
+    ]
+    told += [f"{len(also) - MOST_DIMS} more dims, which the JSON names"] if len(also) > MOST_DIMS else []
+    text = f"pad dim {first[1]} of {first[0]!r} from {size} to {more}"
+    text += f", with it {'; '.join(told)}" if told else ""
+    if made.masked:
+        left = [f"{len(made.masked) - MOST} more ops"] if len(made.masked) > MOST else []
+        text += f", and mask what is padded in {all_of([*map(repr, made.masked[:MOST]), *left])}"
+    return text
 
 
 def _indivisible(asked: Problem, core: Core) -> Iterator[tuple[str, int, int]]:

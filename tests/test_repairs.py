@@ -10,10 +10,11 @@ from hypothesis import assume, given, settings
 
 from ops.placement import Replicate, Shard
 from solver import Graph, Mesh, Plan, plan
+from solver.constraints.policy import batch_stays
 from solver.explanation import Repair
-from solver.padding import padded
 from solver.problem import DEFAULT_CAPABILITIES
 from tests.graphs import Case, mlp
+from tests.padded_json import with_padding
 from tests.test_constraints import MANY, demanding
 
 FEW = settings(MANY, max_examples=20)
@@ -37,8 +38,7 @@ def repaired(case: Case, repair: Repair, keep: str = "", memory: int | None = No
     granted = DEFAULT_CAPABILITIES | set(change.get("capabilities", []))
     communication = change.get("communication", case.communication)
     pad = change.get("pad")
-    graph = case.graph if pad is None else padded(case.graph, pad["tensor"], pad["dim"], pad["size"])
-    assert graph is not None
+    graph = case.graph if pad is None else with_padding(case.graph, pad)
     return plan(graph, mesh, pins=pins, communication=communication, capabilities=granted, memory=memory)
 
 
@@ -77,11 +77,29 @@ def test_a_mesh_axis_that_divides_is_proposed() -> None:
         "drop the pin x:tp=S(1)",
         "mesh dp 2 -> 4, tp 8 -> 4",
         "mesh tp 8 -> 4",
-        "pad dim 1 of 'x' from 4 to 8",
+        "pad dim 1 of 'x' from 4 to 8, with it dim 1 of 'y'",
     ]
     meshes = [repair.change["mesh"] for repair in found.explanation.repairs if "mesh" in repair.change]
     assert {"dp": 2, "tp": 4} in meshes
     assert "There is a plan after one of these, cheapest first:" in str(found)
+
+
+def test_the_nearest_sizes_of_a_mesh_axis_are_proposed_and_not_size_1() -> None:
+    found = plan(heads(8), Mesh({"dp": 3, "tp": 2}), policy=batch_stays("dp", "x", dim=1))
+    assert found.explanation is not None
+    repairs = [repair for repair in found.explanation.repairs if "mesh" in repair.change]
+    assert [repair.change["mesh"] for repair in repairs] == [{"dp": 4, "tp": 2}, {"dp": 2, "tp": 2}]
+    assert [repair.text for repair in repairs] == ["mesh dp 3 -> 4", "mesh dp 3 -> 2"]
+    for repair in repairs:
+        again = plan(heads(8), Mesh(repair.change["mesh"]), policy=batch_stays("dp", "x", dim=1))
+        assert again.cost == repair.cost
+
+
+def test_a_mesh_axis_is_given_up_where_no_other_size_has_a_plan() -> None:
+    found = plan(heads(7), Mesh({"dp": 2, "tp": 3}), pins={"x": "tp=S(1)"})
+    assert found.explanation is not None
+    meshes = [repair.change["mesh"] for repair in found.explanation.repairs if "mesh" in repair.change]
+    assert sorted(mesh["tp"] for mesh in meshes) == [1, 1]
 
 
 def test_a_capability_that_helps_is_proposed() -> None:

@@ -24,8 +24,8 @@ from solver.constraints.model import whole_graph
 from solver.constraints.reason import CHOSEN
 from solver.explanation import Explanation
 from solver.explanation_json import read as read_json
-from solver.padding import padded
 from tests.explain.scenario import Answer, Scenario, Wishes, scenarios
+from tests.padded_json import with_padding
 
 UNWRITTEN = ("divisibility", "storage", "delivery", "kinds")
 """Kinds of facts of the graph that nothing was written for."""
@@ -113,8 +113,7 @@ def test_each_repair_has_a_plan_at_the_price_told(scenario: Scenario) -> None:
         change = json.loads(json.dumps(repair.to_json()))["change"]
         graph = scenario.graph()
         if pad := change.get("pad"):
-            graph = padded(graph, pad["tensor"], pad["dim"], pad["size"])
-            assert graph is not None
+            graph = with_padding(graph, pad)
         found = scenario.wishes.repaired(change).on(graph)
         assert checked(found, proved=repair.proved), repair
         assert found.cost is not None
