@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 PERIOD = 0.02
@@ -34,18 +34,38 @@ _WATCH: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def ending_when(over: Callable[[], bool]) -> Iterator[None]:
-    """Let `keep_time` raise in the block once a function says so.
+    """Let `keep_time` raise in the block once a function says so, or that of a block around it.
 
     Parameters
     ----------
     over : callable
         Whether to stop.
     """
-    token = _WATCH.set(_Watch(over))
+    around = _WATCH.get()
+    token = _WATCH.set(_Watch(over if around is None else lambda: over() or around.over()))
     try:
         yield
     finally:
         _WATCH.reset(token)
+
+
+@contextmanager
+def leaving_at(deadline: float) -> Iterator[None]:
+    """Leave the block where it runs out of time, and go on behind it with what it has done so far.
+
+    Parameters
+    ----------
+    deadline : float
+        A time of `time.monotonic`.
+
+    Examples
+    --------
+    >>> with leaving_at(time.monotonic() - 1):
+    ...     keep_time()
+    ...     print("never printed")
+    """
+    with suppress(OutOfTimeError), ending_when(lambda: time.monotonic() > deadline):
+        yield
 
 
 def keep_time() -> None:

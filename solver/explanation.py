@@ -229,7 +229,7 @@ class Explanation:
     findings : tuple of Finding
         Of an answer about a whole plan: what it says, one by one.
     unrepaired : str
-        Why there are no repairs, where they were looked for.
+        Why there are no repairs, where they were looked for, or that there was no time to look for all.
     lies : Lies or None
         Of an answer about a tensor: how it lies, and what keeps it there.
     alternatives : tuple of Alternative

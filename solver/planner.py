@@ -14,7 +14,7 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.expression import read_expressions
 from solver.constraints.model import read_choice, whole_graph
-from solver.deadline import OutOfTimeError, ending_when
+from solver.deadline import OutOfTimeError, ending_when, leaving_at
 from solver.explain.core import Core, find_core, other_cores, refuted
 from solver.explain.tell import tell
 from solver.explanation import Explanation
@@ -280,11 +280,17 @@ def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _
     core = _core(asked, core, clock)
     told = tell(asked, core, *other_cores(asked, core, time.monotonic() + clock.moment(*EXPLAINING)))
     clock.stage("repairs")
+    allowed = clock.moment(*EXPLAINING)
+    end = time.monotonic() + allowed + MOMENT
 
-    def solve(changed: Problem, seconds: float) -> Plan:
-        return _plan(_plainly(changed), 0.0, clock.part(seconds), None)
+    def solve(changed: Problem, seconds: float) -> Plan | None:
+        found: list[Plan] = []
+        with leaving_at(end):
+            found.append(_plan(_plainly(changed), 0.0, clock.part(seconds), None))
+        return found[0] if found else None
 
-    repairs, unrepaired = find_repairs(asked, checker, core, clock.moment(*EXPLAINING), solve)
+    with ending_when(clock.stopped):
+        repairs, unrepaired = find_repairs(asked, checker, core, allowed, solve)
     return replace(told, repairs=repairs, unrepaired=unrepaired)
 
 
@@ -371,9 +377,13 @@ class _Clock:
 
         Asks the caller too.
         """
+        return self.stopped() or time.monotonic() > self._end + MOMENT
+
+    def stopped(self) -> bool:
+        """Tell the caller what goes on, and whether the caller wants to stop."""
         if self._progress is not None and self._now is not None:
             self._stopped |= bool(self._progress(self._now[0], None))
-        return self._stopped or time.monotonic() > self._end + MOMENT
+        return self._stopped
 
     @property
     def report(self) -> Report | None:

@@ -13,6 +13,7 @@ from ops.placement import Partial, Shard
 from solver.constraints.check import Checker
 from solver.constraints.policy import untie
 from solver.constraints.reason import Reason
+from solver.deadline import leaving_at
 from solver.explain.core import Core
 from solver.explain.correction import Feasible, corrections
 from solver.explanation import Repair
@@ -48,7 +49,7 @@ class Change:
 
 
 def find_repairs(
-    asked: Problem, checker: Checker | None, core: Core, seconds: float, solve: Callable[[Problem, float], Plan]
+    asked: Problem, checker: Checker | None, core: Core, seconds: float, solve: Callable[[Problem, float], Plan | None]
 ) -> tuple[tuple[Repair, ...], str]:
     """Find what would make an infeasible problem feasible, and what the plans then cost.
 
@@ -61,26 +62,24 @@ def find_repairs(
     seconds : float
         Half of it finds changes, the rest prices them; what there is no time for is not priced, or not told.
     solve : callable
-        ``(problem, seconds) -> plan``.
+        ``(problem, seconds) -> plan``; None where there was no time for it.
 
     Returns
     -------
     tuple of Repair, str
-        The cheapest plan first, those without a price last; and, where there are none, why.
+        The cheapest plan first, those without a price last; and why there are none, or that there may be more.
     """
     begin = time.monotonic()
-    changes: list[Change] = []
-    for change in _changes(asked, checker, core, seconds / 2):
-        changes.append(change)
-        if time.monotonic() - begin > seconds / 2:
-            break
+    changes, cut = _changes(asked, checker, core, begin, seconds / 2)
     priced = []
     for number, change in enumerate(changes):
         left = seconds - (time.monotonic() - begin)
         priced.append(_priced(change, solve, left / (len(changes) - number)))
     known = [one for one in priced if one is not None]
     repairs = tuple(sorted(known, key=lambda one: (one.cost is None, one.cost or 0.0)))
-    return repairs, "" if repairs else _none_found(changes, time.monotonic() - begin > seconds / 2)
+    if not repairs:
+        return (), _none_found(changes, cut)
+    return repairs, "There may be other repairs: there was no time to look for all." if cut else ""
 
 
 def _none_found(changes: Sequence[Change], out_of_time: bool) -> str:
@@ -106,15 +105,13 @@ def repair(text: str, change: Mapping[str, Any], found: Plan) -> Repair:
     return Repair(text, change, found.evaluation.total / SECONDS, found.memory.peak, found.status == "optimal")
 
 
-def _priced(change: Change, solve: Callable[[Problem, float], Plan], seconds: float) -> Repair | None:
+def _priced(change: Change, solve: Callable[[Problem, float], Plan | None], seconds: float) -> Repair | None:
     """Plan with a change, and with more of a budget where all plans need it; None where that gives no plan."""
     budgets = change.asked.budget is not None or change.asked.memory is not None
-    if seconds <= 0:
-        return None if budgets else Repair(change.text, change.change)
-    found = solve(change.asked, seconds)
-    if found.status == "infeasible":
+    found = solve(change.asked, seconds) if seconds > 0 else None
+    if found is not None and found.status == "infeasible":
         return _with_more(change, found)
-    if found.choice is None:
+    if found is None or found.choice is None:
         return None if budgets else Repair(change.text, change.change)
     return repair(change.text, change.change, found)
 
@@ -141,9 +138,25 @@ def _allowing(change: Mapping[str, Any], asked: Problem) -> str:
     return ""
 
 
-def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:
-    yield from _wishes_given_up(asked, checker, core, seconds / 2)
-    deadline = time.monotonic() + seconds / 2
+def _changes(
+    asked: Problem, checker: Checker | None, core: Core, begin: float, seconds: float
+) -> tuple[list[Change], bool]:
+    """Return changes, and whether there was no time to look for all: half of it is for the wishes."""
+    found: list[Change] = []
+    ended = 0
+    half, end = begin + seconds / 2, begin + seconds
+    for kind, deadline in (
+        (_wishes_given_up(asked, checker, core, half), half),
+        (_other_changes(asked, core, end), end),
+    ):
+        with leaving_at(deadline):
+            for change in kind:
+                found.append(change)
+            ended += time.monotonic() <= deadline
+    return found, ended < 2
+
+
+def _other_changes(asked: Problem, core: Core, deadline: float) -> Iterator[Change]:
     if any(reason.kind == "divisibility" for group in core.support for reason in group):
         yield from _other_meshes(asked, core, deadline)
         yield from _padded_sizes(asked, core, deadline)
@@ -155,8 +168,8 @@ def _changes(asked: Problem, checker: Checker | None, core: Core, seconds: float
 # -------------------------------------------------------------------------------------------------------- the wishes
 
 
-def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, seconds: float) -> Iterator[Change]:
-    for given_up in corrections(core.chosen, Feasible(asked, checker), seconds, MOST):
+def _wishes_given_up(asked: Problem, checker: Checker | None, core: Core, deadline: float) -> Iterator[Change]:
+    for given_up in corrections(core.chosen, Feasible(asked, checker), deadline, MOST):
         pins = tuple(pin for pin in asked.pins if not any(_speaks_of(reason, pin) for reason in given_up))
         changed = asked.with_pins(pins)
         dropped = [_pin_text(reason) for reason in given_up if reason.kind == "pin"]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Collection, Sequence
+from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +15,12 @@ from hypothesis import assume, given, settings
 from ops.placement import Replicate, Shard
 from solver import Graph, Mesh, Plan, plan
 from solver.constraints.policy import batch_stays
+from solver.constraints.reason import Reason
+from solver.deadline import OutOfTimeError, ending_when, leaving_at
+from solver.explain.core import find_core
+from solver.explain.correction import Feasible, corrections
 from solver.explanation import Repair
-from solver.problem import DEFAULT_CAPABILITIES
+from solver.problem import DEFAULT_CAPABILITIES, problem
 from tests.graphs import Case, mlp
 from tests.padded_json import with_padding
 from tests.test_constraints import MANY, demanding
@@ -183,6 +191,85 @@ def test_where_no_repair_is_found_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
     assert told.unrepaired.startswith("No repair was found")
     assert str(told).endswith(told.unrepaired)
     assert told.to_json()["unrepaired"] == told.unrepaired
+
+
+class Ending(Feasible):
+    """Out of time after some questions, as propagation is that looks at the clock."""
+
+    left = 1000
+
+    def __call__(self, wishes: Collection[Reason] | None = None, seconds: float = 1.0) -> bool | None:
+        self.left -= 1
+        if self.left < 0:
+            raise OutOfTimeError
+        return super().__call__(wishes, seconds)
+
+
+def given_up(core: Sequence[Reason], feasible: Feasible, deadline: float) -> list[tuple[Reason, ...]]:
+    """Collect what may be given up, until there is no time left."""
+    found = []
+    with leaving_at(deadline):
+        for one in corrections(core, feasible, deadline):
+            found.append(one)
+    return found
+
+
+def test_out_of_time_the_sets_of_wishes_found_so_far_are_known() -> None:
+    asked = problem(mlp(), Mesh({"dp": 2}), pins={"x": "dp=S(0)", "x*": "dp=R"})
+    core, feasible, late = find_core(asked).chosen, Ending(asked), time.monotonic() + 1000
+    every = given_up(core, feasible, late)
+    assert len(every) == 2
+    told = []
+    for asks in range(1000 - feasible.left + 1):
+        feasible.left = asks
+        told.append(given_up(core, feasible, late))
+    assert [len(found) for found in told] == sorted(len(found) for found in told)
+    assert every[:1] in told
+    assert (told[0], told[-1]) == ([], every)
+    assert given_up(core, Feasible(asked), time.monotonic() - 1) == []
+
+
+def test_what_follows_from_some_wishes_is_not_looked_at_longer_than_there_is_time() -> None:
+    asked = problem(mlp(), Mesh({"dp": 2}), pins={"x": "dp=S(0)"})
+    feasible = Feasible(asked)
+    assert feasible()
+    for look in (feasible, lambda: Feasible(asked)):
+        with ending_when(lambda: True), pytest.raises(OutOfTimeError):
+            look()
+    with ending_when(lambda: True), ending_when(lambda: False), pytest.raises(OutOfTimeError):
+        feasible()
+
+
+def test_where_the_time_for_repairs_ends_those_found_are_told_and_that_there_may_be_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = {"pins": {"x": "dp=S(0)", "x*": "dp=R"}}
+    whole = plan(mlp(), Mesh({"dp": 2}), **asked).explanation
+    assert whole is not None
+    assert not whole.unrepaired
+    now = time.monotonic()
+    clock = chain([now], repeat(now + 1000))
+    monkeypatch.setattr("solver.repairs.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    told = plan(mlp(), Mesh({"dp": 2}), **asked).explanation
+    assert told is not None
+    assert {one.text for one in told.repairs} <= {one.text for one in whole.repairs}
+    assert [one.cost for one in told.repairs] == [None, None]
+    assert told.unrepaired == "There may be other repairs: there was no time to look for all."
+    assert str(told).endswith(told.unrepaired)
+
+
+def test_the_caller_hears_of_the_stages_of_an_explanation_and_may_stop_them() -> None:
+    heard: list[str] = []
+
+    def stop(name: str, state: Any) -> bool:
+        heard.append(name)
+        return name == "repairs"
+
+    told = plan(mlp(), Mesh({"dp": 2}), pins={"x": "dp=S(0)", "x*": "dp=R"}, progress=stop).explanation
+    assert told is not None
+    assert len(told.core) == 2
+    assert heard.count("repairs") > 1
+    assert told.unrepaired == "No repair was found in the time there was."
 
 
 @settings(MANY, max_examples=15)

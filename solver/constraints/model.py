@@ -15,6 +15,7 @@ from solver.constraints.repeats import add_repeats, repeated_places
 from solver.constraints.reshard import Communication, confined
 from solver.constraints.ties import add_ties
 from solver.constraints.variables import Clauses
+from solver.deadline import keep_time
 from solver.problem import Problem
 
 
@@ -48,6 +49,7 @@ def whole_graph(problem: Problem, *, explaining: bool = False) -> Clauses:
     for tensor in problem.graph.tensors:
         _add_held(layouts, tensor, near)
     for node in problem.graph.nodes:
+        keep_time()
         rules.add(node, spoken_of(problem, node, near))
     Communication(layouts, near).add()
     add_repeats(layouts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from solver.constraints.check import Checker
 from solver.constraints.model import whole_graph
 from solver.constraints.reason import Reason
+from solver.deadline import OutOfTimeError, keep_time
 from solver.explain.core import MOST_OPS, SETTINGS
 from solver.explain.propagate import Trail
 from solver.explain.views import whole_view
@@ -79,25 +80,30 @@ class Feasible:
 def corrections(
     core: Sequence[Reason],
     feasible: Feasible,
-    seconds: float,
+    deadline: float,
     most: int = 5,
-) -> list[tuple[Reason, ...]]:
-    """Find irreducible sets of a person's wishes without which a problem has a plan.
+) -> Iterator[tuple[Reason, ...]]:
+    """Yield irreducible sets of a person's wishes without which a problem has a plan.
 
     Parameters
     ----------
     core : sequence of Reason
         Wishes that cannot hold together: each set gives up at least one of them.
     feasible : Feasible
-    seconds : float
-        After this time those found so far are returned.
+    deadline : float
+        A time of `time.monotonic`, until which Z3 may be asked.
     most : int, optional
         How many to find.
 
-    Returns
-    -------
-    list of tuple of Reason
+    Yields
+    ------
+    tuple of Reason
         Each member is needed: with any one of them back there is no plan.
+
+    Raises
+    ------
+    OutOfTimeError
+        Where there is no time for more, in a block of `solver.deadline.ending_when` or at the deadline.
 
     Notes
     -----
@@ -106,28 +112,41 @@ def corrections(
     what speaks of the whole graph is kept first, since giving it up hides all that pins might give up instead, and then
     what is outside the core.
     """
-    deadline, wishes = time.monotonic() + seconds, feasible.wishes
+    wishes = feasible.wishes
     order = [wish for wish in wishes if wish not in core] + list(core)
     order.sort(key=lambda wish: wish.kind not in SETTINGS)
-    found: list[tuple[Reason, ...]] = []
+    found: set[tuple[Reason, ...]] = set()
     for first in core[:most]:
-        kept: list[Reason] = []
-        waiting = [wish for wish in order if wish != first] + [first]
-        for candidate in _blocks(waiting):
-            grown = feasible([*kept, *candidate], deadline - time.monotonic())
-            if grown is None:
-                return found
-            if grown:
-                kept += candidate
-                continue
-            for one in candidate if len(candidate) > 1 else ():
-                if (alone := feasible([*kept, one], deadline - time.monotonic())) is None:
-                    return found
-                kept += [one] if alone else []
+        kept = _grown([wish for wish in order if wish != first] + [first], feasible, deadline)
         given_up = tuple(wish for wish in wishes if wish not in kept)
         if given_up and given_up not in found:
-            found.append(given_up)
-    return found
+            found.add(given_up)
+            yield given_up
+
+
+def _grown(waiting: list[Reason], feasible: Feasible, deadline: float) -> list[Reason]:
+    """Keep of some wishes, the first ones first, all that can be kept together.
+
+    Raises
+    ------
+    OutOfTimeError
+        Where it was not found out of one of them, too.
+    """
+    kept: list[Reason] = []
+    for candidate in _blocks(waiting):
+        if _holds(feasible, [*kept, *candidate], deadline):
+            kept += candidate
+        elif len(candidate) > 1:
+            for one in candidate:
+                kept += [one] if _holds(feasible, [*kept, one], deadline) else []
+    return kept
+
+
+def _holds(feasible: Feasible, wishes: list[Reason], deadline: float) -> bool:
+    keep_time()
+    if (answer := feasible(wishes, deadline - time.monotonic())) is None:
+        raise OutOfTimeError("it was not found out whether some wishes hold together")
+    return answer
 
 
 def _blocks(wishes: list[Reason]) -> list[list[Reason]]:

@@ -31,6 +31,7 @@ from solver.constraints.reshard import (
 from solver.constraints.ties import tie_reason
 from solver.constraints.variables import Clauses
 from solver.cost.tariff import Tariff
+from solver.deadline import keep_time
 from solver.explain.universe import Relation, Universe, Ways, equal, leading
 from solver.problem import Problem
 from solver.problem_policy import forbidden
@@ -170,6 +171,7 @@ class Facts:
         self._near = confined(problem)
         self._add_storage()
         for node in problem.graph.nodes:
+            keep_time()
             self._add_rows(node)
         for node, of, reason in repeats_of(problem):
             for (first, _), (other, tensor) in zip(
@@ -308,6 +310,7 @@ class Facts:
         """Add what a restricted communication leaves of the ways from where a tensor is made to where it is needed."""
         problem = self.problem
         for tensor in problem.graph.tensors if self._near else ():
+            keep_time()
             if tensor not in self._near:
                 continue
             for number, relations in self._restrictions(tensor):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from solver.constraints.layouts import Place
 from solver.constraints.reason import Reason
+from solver.deadline import keep_time
 from solver.explain.facts import WRITTEN, Constraint, Facts, Leads, Only, OpTable, Rows
 from solver.explain.universe import Relation, Ways
 
@@ -208,6 +209,7 @@ class Settled:
         """Draw all conclusions; False where a place has no way left to lie."""
         now, on, queue, queued = self.left, self.on, self._queue, self._queued
         while queue:
+            keep_time()
             constraint = queue.popleft()
             queued.discard(constraint)
             for place, left in self._revise(constraint, now):
@@ -285,6 +287,7 @@ class Settled:
         first = {place: ways & -ways for place, ways in self.left.items()}
         cut = (place for place, way in first.items() if way != 1)  # what is replicated everywhere holds together
         for constraint in dict.fromkeys(one for place in cut for one in self.asked.watching[place]):
+            keep_time()
             if self.on[constraint.reason] and any(ways != first[at] for at, ways in self._revise(constraint, first)):
                 return next(place for place in constraint.places if self.left[place] != first[place])
         return None
@@ -318,6 +321,7 @@ class Settled:
         needed: dict[Place, Ways] = {self._events[-1].place: self.asked.all[self._events[-1].place]}
         kept: dict[int, tuple[Ways, dict[Place, Ways], tuple[Reason, ...]]] = {}
         for number in reversed(range(len(self._events))):
+            keep_time()
             event = self._events[number]
             wanted = event.gone & needed.get(event.place, 0)
             if not wanted:
