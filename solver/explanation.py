@@ -267,7 +267,7 @@ class Explanation:
         if not self.core:
             return "\n".join(lines)
         if not self.minimal:
-            lines.append("There was no time to find out whether each of these is needed for this.")
+            lines.append("Whether each of these is needed for this was not found out.")
         return "\n".join([*lines, f"hint: {self._hint()}."])
 
     def _contradiction(self) -> list[str]:
@@ -304,8 +304,8 @@ class Explanation:
         return re.sub(rf"\b{re.escape(self.where)}\b", "on *", "\n".join(self._contradiction()))
 
     def _hint(self) -> str:
-        alone = len(self.core) == 1
-        hint = DROPPED[self.core[0].kind] if alone else "drop any one of them, and this contradiction is gone"
+        which = "any one of them, and this contradiction is gone" if self.minimal else "some of them"
+        hint = DROPPED[self.core[0].kind] if len(self.core) == 1 else f"drop {which}"
         kinds = {fact.kind for fact in self.support}
         if any(fact.kind == "budget" for fact in self.core):
             hint += "; or allow more memory"

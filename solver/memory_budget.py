@@ -11,8 +11,8 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
 from solver.constraints.policy_kinds import Traffic
 from solver.deadline import ending_when
-from solver.explain.blame import Wish, binding, blamed, memory_wish, without
-from solver.explanation import Explanation, Repair, StoryStep
+from solver.explain.blame import binding, blamed, memory_wish, only, without
+from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import SECONDS, Plan
 from solver.problem import Problem
 from solver.repairs import repair
@@ -109,20 +109,22 @@ def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], s
 
     def exceeds(fewer: Problem) -> bool | None:
         found = solve(_without_traffic(fewer))
-        return True if found.status == "infeasible" else None if found.choice is None else False
+        if found.choice is not None:
+            return False
+        return True if found.explanation is not None else None
 
-    wishes, proved = blamed(asked, exceeds, seconds / 2)
+    to_blame = blamed(asked, exceeds, seconds / 2)
     repairs = list(told.repairs)
-    for wish in wishes:
-        found = solve(without(asked, [wish])) if time.monotonic() < deadline else None
+    for wish in to_blame.wishes:
+        found = solve(without(asked, wish.facts)) if time.monotonic() < deadline else None
         if found is not None and found.choice is not None:
             repairs.append(repair(wish.text, wish.change, found))
     budget = [fact for fact in told.core if fact.kind == "budget"]
     return replace(
         told,
-        core=(*(fact for wish in wishes for fact in wish.facts), *budget),
-        minimal=proved,
-        steps=_steps_of(asked, wishes, solve) or told.steps,
+        core=(*to_blame.facts, *budget),
+        minimal=to_blame.proved,
+        steps=_steps_of(asked, to_blame.facts, solve) or told.steps,
         repairs=tuple(sorted(repairs, key=lambda one: one.cost or 0.0)),
     )
 
@@ -131,13 +133,11 @@ def _without_traffic(asked: Problem) -> Problem:
     return replace(asked, policy=tuple(one for one in asked.policy if not isinstance(one, Traffic)))
 
 
-def _steps_of(asked: Problem, wishes: Sequence[Wish], solve: Callable[[Problem], Plan]) -> tuple[StoryStep, ...]:
-    """Return what is filled at least where nothing is asked for but some wishes; none where that was not found out."""
-    sources = {wish.written for wish in wishes}
-    gone = [wish for wish in binding(asked) if wish.written not in sources]
-    if not gone and asked.budget is None:
+def _steps_of(asked: Problem, facts: Sequence[Fact], solve: Callable[[Problem], Plan]) -> tuple[StoryStep, ...]:
+    """Return what is filled at least where nothing is asked for but some facts; none where that was not found out."""
+    if len(facts) == sum(len(wish.facts) for wish in binding(asked)) and asked.budget is None:
         return ()
-    found = solve(_without_traffic(without(asked, gone)))
+    found = solve(_without_traffic(only(asked, facts)))
     return () if found.explanation is None else found.explanation.steps
 
 

@@ -12,7 +12,7 @@ from solver.choice import Choice, Evaluation
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
 from solver.cost.tariff import LEVIED, MOST_LEVIED, MOST_LEVY
-from solver.explain.blame import Wish, binding, blamed, memory_wish, without
+from solver.explain.blame import Blame, Wish, binding, blamed, memory_wish, only, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.memory_budget import beyond
 from solver.plan import SECONDS, UNPROVED, Plan
@@ -149,16 +149,15 @@ class _TooLittle:
 
     def told(self, free: Plan, thrifty: Plan) -> Explanation:
         """Return the explanation, given the best plan without the budget and the one that sends least."""
-        wishes: tuple[Wish, ...] = (*binding(self.asked), *memory_wish(self.asked))
-        proved = False
+        wishes = (*binding(self.asked), *memory_wish(self.asked))
+        to_blame = Blame(wishes, tuple(fact for wish in wishes for fact in wish.facts), proved=False)
         if self.half:
-            wishes, proved = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
+            to_blame = blamed(self.asked, self._exceeds, self.half, tuple(memory_wish(self.asked)))
         reason = policy_reason(self.policy)
         budget = Fact(reason.kind, "", reason.text, reason.source, place_of(self.asked.place, "policy"))
-        core = (*(fact for wish in wishes for fact in wish.facts), budget)
-        least, _ = sizes_apart(self._least(wishes, thrifty), self.policy.most)
-        text = f"every plan{' with these' * bool(wishes)} sends at least {least} over {self.policy.axis}"
-        found = [mended for wish in wishes if (mended := self._dropping(wish)) is not None]
+        least, _ = sizes_apart(self._least(to_blame.facts, thrifty), self.policy.most)
+        text = f"every plan{' with these' * bool(to_blame.facts)} sends at least {least} over {self.policy.axis}"
+        found = [mended for wish in to_blame.wishes if (mended := self._dropping(wish)) is not None]
         found.append(repair(f"drop the policy {self.policy}", {"drop_policy": [str(self.policy)]}, free))
         if thrifty.choice is not None:
             plan = Evaluation(self.asked, replace(thrifty.choice, levy=_heaviest(self.asked)))
@@ -169,15 +168,15 @@ class _TooLittle:
             change = {"traffic": sent, "bound": thrifty.bound_ps}
             found.append(Repair(allowed, change, plan.total / SECONDS, plan.memory.peak))
         repairs = tuple(sorted(found, key=lambda one: (one.cost is None, one.cost or 0.0)))
-        return Explanation(core, (), proved, repairs, steps=(StoryStep(text, self.policy.axis, kind="figure"),))
+        steps = (StoryStep(text, self.policy.axis, kind="figure"),)
+        return Explanation((*to_blame.facts, budget), (), to_blame.proved, repairs, steps=steps)
 
-    def _least(self, wishes: Sequence[Wish], thrifty: Plan) -> int:
-        """Return what is sent at least where nothing is asked for but some wishes."""
-        sources = {wish.written for wish in wishes}
-        gone = [wish for wish in (*binding(self.asked), *memory_wish(self.asked)) if wish.written not in sources]
-        if not gone:
+    def _least(self, facts: Sequence[Fact], thrifty: Plan) -> int:
+        """Return what is sent at least where nothing is asked for but some facts."""
+        also = tuple(memory_wish(self.asked))
+        if len(facts) == sum(len(wish.facts) for wish in (*binding(self.asked), *also)):
             return thrifty.bound_ps
-        alone = _thriftiest(without(self.asked, gone), self.axis, self.search).bound_ps
+        alone = _thriftiest(only(self.asked, facts, also), self.axis, self.search).bound_ps
         return alone if alone > self.policy.most else thrifty.bound_ps
 
     def _exceeds(self, fewer: Problem) -> bool | None:
@@ -193,7 +192,7 @@ class _TooLittle:
         """Plan without a wish; None where there is no plan within the budget, or no time to look for one."""
         if time.monotonic() > self.deadline:
             return None
-        found = within_traffic(without(self.asked, [wish]), self.policy, self.search, 0.0)
+        found = within_traffic(without(self.asked, wish.facts), self.policy, self.search, 0.0)
         if found.choice is None:
             return None
         if "memory" in wish.change:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ops.placement import Partial
-from solver.constraints.policy_kinds import Untie, Zero
-from solver.explain.blame import Wish, every_wish, without
+from solver.explain.blame import Wish, every_wish, lets_go, without
 from solver.explanation import Finding
 from solver.plan import SECONDS, Plan
 from solver.planner import plan_problem
@@ -67,13 +65,13 @@ def saved(found: Plan, other: Plan) -> tuple[int, int]:
 def _priced(found: Plan, wish: Wish, seconds: float) -> Finding:
     if seconds <= 0:
         return _finding(wish, "is not priced: there was no time")
-    other = plan_problem(without(found.problem, [wish]), seconds)
+    other = plan_problem(without(found.problem, wish.facts), seconds)
     if other.status == "infeasible":
         return _finding(wish, "is needed: without it there is no plan")
     if other.choice is None:
         return _finding(wish, "is not priced: no plan without it was found in time")
     low, high = saved(found, other)
-    within = (low if _lets_go(found.problem, wish) else max(0, low)), high
+    within = (low if lets_go(found.problem, wish) else max(0, low)), high
     fewer = found.memory.peak - other.memory.peak
     of = " of communication" if found.problem.objective == "communication" else ""
     if within == (0, 0):
@@ -105,13 +103,6 @@ def _finding(wish: Wish, said: str, within: tuple[int, int] | None = None, fewer
         change=wish.change,
         place=wish.facts[0].place,
     )
-
-
-def _lets_go(asked: Problem, wish: Wish) -> bool:
-    """Tell whether a wish allows something that is not allowed without it, so that it may save time."""
-    policies = any(str(one) == wish.written and isinstance(one, Untie | Zero) for one in asked.policy)
-    pins = any(pin.source == wish.written and isinstance(pin.placement, Partial) for pin in asked.pins)
-    return policies if wish.kind == "policy" else pins and wish.kind == "pin"
 
 
 def _idle(asked: Problem, wish: Wish) -> str:

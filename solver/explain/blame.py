@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ops.placement import Partial
 from solver.constraints.expression import expression_reason
 from solver.constraints.pins import pin_reason
-from solver.constraints.policy_kinds import Traffic, Untie
+from solver.constraints.policy_kinds import Traffic, Untie, Zero
 from solver.constraints.reason import Reason, policy_reason
 from solver.constraints.reshard import communication_reason
 from solver.explanation import Fact
@@ -53,10 +54,27 @@ class Wish:
         return self.facts[0].kind
 
 
-def blamed(
-    asked: Problem, exceeds: Exceeds, seconds: float, also: Sequence[Wish] = ()
-) -> tuple[tuple[Wish, ...], bool]:
-    """Leave out the wishes without which the budget is exceeded all the same.
+@dataclass(frozen=True)
+class Blame:
+    """What keeps every plan from a budget.
+
+    Parameters
+    ----------
+    wishes : tuple of Wish
+        Those that have a part in it, whole: as they are taken back.
+    facts : tuple of Fact
+        Of what they say only that with which every plan exceeds the budget.
+    proved : bool
+        Whether without any one of these facts, and with the others, a plan within the budget was found.
+    """
+
+    wishes: tuple[Wish, ...]
+    facts: tuple[Fact, ...]
+    proved: bool
+
+
+def blamed(asked: Problem, exceeds: Exceeds, seconds: float, also: Sequence[Wish] = ()) -> Blame:
+    """Leave out what is asked for without which the budget is exceeded all the same.
 
     Parameters
     ----------
@@ -70,27 +88,59 @@ def blamed(
 
     Returns
     -------
-    tuple of Wish, bool
-        With these every plan exceeds the budget; and whether each is proved to be needed.
+    Blame
+
+    Notes
+    -----
+    First whole wishes are left out, one after the other. Of one that is needed, as a pin on many tensors, one half of
+    what it says is left out, then the other, down to single facts (Junker, QuickXplain, AAAI 2004).
     """
-    deadline = time.monotonic() + seconds
-    every = (*binding(asked), *also)
-    wishes = list(every)
-    if not wishes or exceeds(without(asked, wishes)):
-        return (), True
-    kept: list[Wish] = []
-    proved = True
-    while wishes:
-        candidate = wishes.pop(0)
-        rest = [*kept, *wishes]
-        answer = None
-        if time.monotonic() < deadline:
-            answer = exceeds(without(asked, [wish for wish in every if wish not in rest]))
-        if answer:
+    wishes = (*binding(asked), *also)
+    every = [fact for wish in wishes for fact in wish.facts]
+    asking = _Asking(asked, exceeds, wishes, time.monotonic() + seconds)
+    if not every or asking(()):
+        return Blame((), (), True)
+    kept: list[Fact] = []
+    waiting = [wish.facts for wish in wishes]
+    while waiting:
+        group = waiting.pop(0)
+        if asking([*kept, *(fact for others in waiting for fact in others)]):
             continue
-        proved = proved and answer is False
-        kept.append(candidate)
-    return tuple(kept), proved
+        half = len(group) // 2
+        if half and not asking.over():
+            waiting += [group[:half], group[half:]]
+        else:
+            kept += group
+    proved = all(asking([other for other in kept if other != fact]) is False for fact in kept)
+    named = tuple(wish for wish in wishes if not set(kept).isdisjoint(wish.facts))
+    return Blame(named, tuple(fact for fact in every if fact in kept), proved)
+
+
+class _Asking:
+    """Finds out whether the budget is exceeded with some facts, without asking again for what follows."""
+
+    def __init__(self, asked: Problem, exceeds: Exceeds, wishes: Sequence[Wish], deadline: float) -> None:
+        self._asked, self._exceeds, self._deadline = asked, exceeds, deadline
+        self._every = [fact for wish in wishes for fact in wish.facts]
+        self._freeing = {fact for wish in wishes if lets_go(asked, wish) for fact in wish.facts}
+        self._held: list[set[Fact]] = []
+        """Facts with each of which there is a plan within the budget."""
+
+    def over(self) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() > self._deadline
+
+    def __call__(self, facts: Sequence[Fact]) -> bool | None:
+        """Tell whether every plan with these facts exceeds the budget; None where there was no time, too."""
+        left = set(facts)
+        if any(left <= held and self._freeing.isdisjoint(held - left) for held in self._held):
+            return False
+        if self.over():
+            return None
+        answer = self._exceeds(without(self._asked, [fact for fact in self._every if fact not in left]))
+        if answer is False:
+            self._held.append(left)
+        return answer
 
 
 def memory_wish(asked: Problem, allowed: str = "") -> Iterator[Wish]:
@@ -109,10 +159,11 @@ def memory_wish(asked: Problem, allowed: str = "") -> Iterator[Wish]:
         yield Wish((fact,), "allow any amount of memory", {"memory": None}, named, fact.source)
 
 
-def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
-    """Return a problem without some wishes."""
-    gone = {(fact.kind, fact.source) for wish in wishes for fact in wish.facts}
-    fewer = asked.with_pins(tuple(pin for pin in asked.pins if ("pin", pin.source) not in gone))
+def without(asked: Problem, facts: Collection[Fact]) -> Problem:
+    """Return a problem without some facts of wishes."""
+    gone = {(fact.kind, fact.source) for fact in facts}
+    unpinned = {(fact.subject, fact.source) for fact in facts if fact.kind == "pin"}
+    fewer = asked.with_pins(tuple(pin for pin in asked.pins if (pin.subject, pin.source) not in unpinned))
     return replace(
         fewer,
         memory=None if any(kind == "budget" for kind, _ in gone) else asked.memory,
@@ -120,6 +171,19 @@ def without(asked: Problem, wishes: Sequence[Wish]) -> Problem:
         policy=tuple(one for one in asked.policy if ("policy", str(one)) not in gone),
         expressions=tuple(one for one in asked.expressions if ("expression", one.text) not in gone),
     )
+
+
+def only(asked: Problem, facts: Collection[Fact], also: Sequence[Wish] = ()) -> Problem:
+    """Return a problem with some facts only of what may keep plans from a budget, and from another one."""
+    every = [fact for wish in (*binding(asked), *also) for fact in wish.facts]
+    return without(asked, [fact for fact in every if fact not in facts])
+
+
+def lets_go(asked: Problem, wish: Wish) -> bool:
+    """Tell whether a wish allows something that is not allowed without it, so that it may save time."""
+    policies = any(str(one) == wish.written and isinstance(one, Untie | Zero) for one in asked.policy)
+    pins = any(pin.source == wish.written and isinstance(pin.placement, Partial) for pin in asked.pins)
+    return policies if wish.kind == "policy" else pins and wish.kind == "pin"
 
 
 def every_wish(asked: Problem) -> Iterator[Wish]:
