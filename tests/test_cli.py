@@ -16,8 +16,15 @@ import pytest
 import solver
 from ops import names, rule_for
 from solver import cli
+from solver.search.ready import make_ready
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Compile the loops of the search first: on a fresh machine that takes seconds, and the command says so."""
+    make_ready()
 
 
 @pytest.fixture

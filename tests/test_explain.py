@@ -209,8 +209,7 @@ def test_every_contradiction_is_told_up_to_a_handful_and_that_there_are_more_is_
     assert told is not None
     assert told.more
     assert "There may be others: no further contradictions were looked for." in str(told)
-    (repair,) = told.repairs[:1]
-    assert "pad" in repair.change or len(repair.change["drop"]) == len(pins)
+    assert any(len(repair.change.get("drop", ())) == len(pins) for repair in told.repairs)
 
 
 def test_contradictions_of_equal_layers_are_told_once_and_what_is_printed_is_in_json() -> None:
