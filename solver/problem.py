@@ -66,7 +66,7 @@ class Problem:
     levy : tuple of (int, int)
         Mesh axis, and the picoseconds that a search adds for every KiB over it.
     memory : int or None
-        The bytes of one device that a plan may fill at its peak; None where there is no such limit.
+        The most bytes that a plan may fill on a device at its peak.
     place : str
         Where the wishes were set, as `solver.problem_wishes.place_of` reads it.
     """
