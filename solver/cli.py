@@ -221,9 +221,11 @@ def explain_command(output: Path | None, why: str | None, timeout: float, **aske
     """Say why there is no plan for MODEL and what would do; or what dominates its plan, and what each pin costs."""
     from solver.advice import explain_plan
 
-    found, _ = planned(timeout=timeout, **asked)
+    deadline = time.monotonic() + timeout
+    found, _ = planned(timeout=timeout / 2, **asked)
+    left = max(0.0, deadline - time.monotonic())
     with stage("explaining"):
-        told = found.why(why, timeout) if why is not None and found.choice is not None else explain_plan(found, timeout)
+        told = found.why(why, left) if why is not None and found.choice is not None else explain_plan(found, left)
     if output is not None:
         keep_text(json.dumps(told.to_json(), indent=1), output)
     say(str(told))
