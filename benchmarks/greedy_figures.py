@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images"
+from benchmarks.results import IMAGES, ROOT, Row, begin_plots
+
+README = ROOT / "README.md"
 REGION = re.compile(r"(<!-- made by python -m benchmarks\.greedy -->\n).*?(<!-- end -->)", re.DOTALL)
 MESH = "8x8"
 PLANNERS = ("paddle", "paddle-fixpoint", "shardy", "dtensor")
 RECIPES = ("data_parallel", "fsdp", "megatron", "megatron_sp", "expert_parallel")
 KINDS = ("compute", "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "permute", "local")
 COLORS = ("#cfd8dc", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
-Row = dict[str, str]
 
 
 def find(rows: Iterable[Row], model: str, pins: str, planner: str = "shardproof", mesh: str = MESH) -> Row | None:
@@ -88,15 +87,8 @@ def written_table() -> str:
 
 
 def draw(rows: list[Row]) -> None:
-    """Draw all plots into docs/images; without matplotlib say how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SystemExit("the plots need matplotlib: pip install 'shardproof[report]'") from error
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "shardproof", "font.size": 9, "axes.spines.top": False})
-    matplotlib.rcParams["axes.spines.right"] = False
-    IMAGES.mkdir(parents=True, exist_ok=True)
+    """Draw all plots into docs/images."""
+    begin_plots()
     _ratios(rows)
     _stacks(rows)
     _seconds(rows)

@@ -25,6 +25,18 @@ SPARED = 2 * 2**30
 Row = dict[str, str]
 
 
+def begin_plots() -> None:
+    """Set matplotlib up for plots that are the same each time; without it say how to get it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SystemExit("the plots need matplotlib: pip install 'shardproof[report]'") from error
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "shardproof", "font.size": 9, "axes.spines.top": False})
+    matplotlib.rcParams["axes.spines.right"] = False
+    IMAGES.mkdir(parents=True, exist_ok=True)
+
+
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a CSV; none where there is no file."""
     if not path.exists():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
-from benchmarks.results import DATA, IMAGES, ROOT, Row, read_rows, table, write_region
+from benchmarks.results import DATA, IMAGES, ROOT, Row, begin_plots, read_rows, table, write_region
 
 PAGE = ROOT / "docs" / "scale.md"
 PLANS, PEERS = DATA / "scale.csv", DATA / "peers.csv"
@@ -164,15 +164,8 @@ def write_page() -> None:
 
 
 def draw(plan_rows: list[Row], peer_rows: list[Row]) -> None:
-    """Draw both plots into docs/images; without matplotlib say how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SystemExit("the plots need matplotlib: pip install 'shardproof[report]'") from error
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "shardproof", "font.size": 9, "axes.spines.top": False})
-    matplotlib.rcParams["axes.spines.right"] = False
-    IMAGES.mkdir(parents=True, exist_ok=True)
+    """Draw both plots into docs/images."""
+    begin_plots()
     _peers_plot(peer_rows)
     _layers_plot(plan_rows)
 
