@@ -135,11 +135,14 @@ def _dear(found: Plan) -> Iterator[Finding]:
     """Tell the collectives that take most of the time, those alike together."""
     total = found.evaluation.total
     times: dict[str, list[int]] = {}
+    names: dict[str, dict[str, None]] = {}
     for reshard in found.reshards:
         for told, move in zip(reshard.collectives, reshard.moves, strict=True):
             source = found.problem.graph.tensors[reshard.tensor].producer
             role = "stored tensors" if source is None else f"what {found.problem.graph.nodes[source].op} makes"
-            times.setdefault(f"{told.kind}[{told.axis}] of {role}", []).append(move.time)
+            what = f"{told.kind}[{told.axis}] of {role}"
+            times.setdefault(what, []).append(move.time)
+            names.setdefault(what, {})[reshard.tensor] = None
     for node, steps in found.kernels.items():
         for step in steps:
             axes = ",".join(found.problem.mesh.axes[axis] for axis in step.axes)
@@ -148,7 +151,9 @@ def _dear(found: Plan) -> Iterator[Finding]:
     for what, spent in sorted(times.items(), key=lambda item: -sum(item[1])):
         if sum(spent) >= DEAR * total:
             many = f", {len(spent)} of them" if len(spent) > 1 else ""
-            text = f"{what}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{many}"
+            (first, *others) = names.get(what, {"": None})
+            named = f" ({first!r})" if first and not others else ""
+            text = f"{what}{named}: {duration(sum(spent))}, {sum(spent) / total:.0%} of the time{many}"
             yield Finding("collective", what, text, sum(spent) / SECONDS)
 
 

@@ -184,8 +184,8 @@ class Repair:
     def __str__(self) -> str:
         if self.cost is None:
             return f"{self.text}: there is a plan, not priced"
-        most = "" if self.proved else "at most "
-        return f"{self.text}: {most}{duration(round(self.cost * 10**12))}, {size_up(self.memory or 0)} per device"
+        time = ("" if self.proved else "at most ") + duration(round(self.cost * 10**12))
+        return f"{self.text}: {time}, {size_up(self.memory or 0)} of memory per device"
 
     def to_json(self) -> dict[str, Any]:
         """Return the repair as plain JSON values."""

@@ -78,8 +78,8 @@ def _priced(found: Plan, wish: Wish, seconds: float) -> Finding:
         nothing = "has no effect: this plan is the best without it, too"
         return _finding(wish, f"costs nothing{of}" if wish.kind == "pin" or of else nothing, within, 0)
     peak = f"{size(abs(fewer))} {'lower' if fewer > 0 else 'higher'}"
-    beside = f"; without it the peak of memory per device is {peak}" if fewer else ""
-    return _finding(wish, f"{_cost(*within)}{of}{beside}", within, fewer)
+    beside = f", whose peak of memory per device is {peak}" if fewer else ""
+    return _finding(wish, f"{_cost(*within)}{of} against the best plan without it{beside}", within, fewer)
 
 
 def _cost(low: int, high: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from ops.bind import BoundRule, BoundTensor
 from ops.placement import Partial, Placement, Shard
@@ -52,9 +53,24 @@ def written(bound: BoundRule) -> str:
     return "; ".join([bound.rule.text, *bound.rule.clauses()])
 
 
+def added(bound: BoundRule, one: object, other: object) -> bool:
+    """Return whether an op adds what two operands give, by their slots: an unreduced sum has to be one in both."""
+    names = [
+        slot.name.partition(".")[0] for k in (one, other) for n, slot in enumerate(bound.operands) if n == k and slot
+    ]
+    forms = ([{name.partition(".")[0] for name in term} for term in form] for form in linear_forms(bound))
+    return len(set(names)) == 2 and any(
+        all(any(name in term and not set(names) <= term for term in form) for name in names) for form in forms
+    )
+
+
+def linear_forms(bound: BoundRule) -> tuple[Any, ...]:
+    """Return the linear forms of a rule: of all results, and of single ones."""
+    return bound.rule.linear, *bound.rule.forms.values()
+
+
 def _partial(bound: BoundRule, slot: BoundTensor, placement: Partial, tensor: str) -> str:
-    forms = (bound.rule.linear, *bound.rule.forms.values())
-    names = {name.partition(".")[0] for form in forms for term in form for name in term}
+    names = {name.partition(".")[0] for form in linear_forms(bound) for term in form for name in term}
     if not names:
         return f"it is not linear, so that no {placement} passes through it"
     if slot in bound.operands and slot.name.partition(".")[0] not in names:
@@ -68,7 +84,7 @@ def _cut(
     """Say why a dim stays whole: by its factor; and which capability is missing."""
     dim, names = placement.dim, slot.dims[placement.dim]
     if not names:
-        return f"it never cuts dim {dim} of {tensor!r}", ""
+        return f"it needs dim {dim} of {tensor!r} whole on every device", ""
     factor = bound.factors[_factor_at(bound, names, slot.shape[dim], placement.part)]
     if factor.kind == "whole":
         return f"it keeps dim {dim} of {tensor!r} whole", ""

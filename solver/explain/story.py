@@ -9,7 +9,7 @@ from ops.placement import Layout, Partial, Placement, Shard, layout_text
 from solver.constraints.layouts import Place
 from solver.explain.facts import Facts, Leads, Only, Rows
 from solver.explain.propagate import Step
-from solver.explain.refusal import refusal
+from solver.explain.refusal import added, refusal
 from solver.explain.universe import Ways, bits
 from solver.explain.walk import Again, Beat, Given
 
@@ -97,7 +97,23 @@ class Words:
         if step.place[0] == "made":
             return f"{reads} and so {can} make {what} {self._told(step)}"
         rule = self.problem.bound[rows.node].rule.text
-        return f"{reads} and so {can} read {what} as {self._told(step)} ({rule})"
+        return f"{reads} and so {can} read {what} as {self._told(step)}{self._added(beat, rows)} ({rule})"
+
+    def _added(self, beat: Beat, rows: Rows) -> str:
+        """Say what an op would add once on every device, were the operand that it is added to an unreduced sum."""
+        step, bound = beat.step, self.problem.bound[rows.node]
+        if Partial("sum") not in self._labels(step.place, step.gone):
+            return ""
+        for other in (one.step for one in beat.given if one.step.place[0] == "needed"):
+            whole = Partial("sum") not in self._labels(other.place, other.left)
+            if whole and added(bound, step.place[2], other.place[2]):
+                unreduced = f"were {self._tensor(step.place)} an unreduced sum"
+                return f": {unreduced}, every device would add {self._tensor(other.place)}"
+        return ""
+
+    def _labels(self, place: Place, ways: Ways) -> set[Placement]:
+        universe = self.facts.universe(place)
+        return {label for i in bits(ways) for label in universe.ways[i]}
 
     def _unread(self, given: Sequence[Given], rows: Rows) -> str:
         """Say why an op cannot read a cut tensor as it arrives, where it can in no other cut."""
