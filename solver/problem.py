@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -20,18 +20,20 @@ from solver.mesh import Mesh
 from solver.parts import Refinement, bind_refined, refine
 from solver.problem_pins import Pin, ProblemError, read_pins
 from solver.problem_policy import Demand, Setting, alike, demands, forbidden, let_go, read_policy
-from solver.problem_wishes import place_of, read_expressions, read_memory, read_overlap
+from solver.problem_wishes import (
+    CAPABILITIES,
+    DEFAULT_CAPABILITIES,
+    place_of,
+    read_capabilities,
+    read_expressions,
+    read_memory,
+    read_overlap,
+)
 
 __all__ = ["CAPABILITIES", "COMMUNICATION", "DEFAULT_CAPABILITIES", "Pin", "Problem", "ProblemError", "problem"]
 
 COMMUNICATION = ("any", "none", "frozen")
 OBJECTIVES = ("time", "communication")
-CAPABILITIES = frozenset(
-    {"masked_lookup", "halo_exchange", "shift", "synced_kernels", "sync_batch_norm", "parallel_softmax"}
-)
-"""What the program can run beyond plain local ops."""
-DEFAULT_CAPABILITIES = frozenset({"masked_lookup"})
-"""What every runtime can do; the others are a person's to grant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,7 +398,7 @@ def problem(
         raise ProblemError(f"communication={communication!r}: choose from {', '.join(COMMUNICATION)}")
     if objective not in OBJECTIVES:
         raise ProblemError(f"objective={objective!r}: choose from {', '.join(OBJECTIVES)}")
-    offered = _read_capabilities(capabilities)
+    offered = read_capabilities(capabilities)
     refinement = refine(graph)
     read = tuple(read_pins(graph, mesh, refinement, {} if pins is None else pins, place_of(place, "pin")))
     bound = bind_refined(graph, refinement.parts, offered)
@@ -410,12 +412,3 @@ def problem(
     if objective == "communication" and asked.budget is not None:
         raise ProblemError(f'{asked.budget} cannot be planned with beside objective="communication": leave one out')
     return replace(asked, objective=objective, memory=read_memory(memory), place=place)
-
-
-def _read_capabilities(capabilities: Any) -> frozenset[str]:
-    choose = f"choose from {', '.join(sorted(CAPABILITIES))}"
-    if not isinstance(capabilities, Set | list | tuple) or not all(isinstance(name, str) for name in capabilities):
-        raise ProblemError(f"capabilities={capabilities!r} is not a set of names: {choose}")
-    if unknown := sorted(set(capabilities) - CAPABILITIES):
-        raise ProblemError(f"capability {unknown[0]!r} is unknown: {choose}")
-    return frozenset(capabilities)

@@ -1,8 +1,8 @@
-"""A person's overlap, memory budget and own expressions, read against a graph and a mesh."""
+"""A person's capabilities, overlap, memory budget and own expressions, read against a graph and a mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +13,12 @@ from solver.mesh import Mesh
 from solver.problem_pins import ProblemError
 from solver.words import read_size
 
+CAPABILITIES = frozenset(
+    {"masked_lookup", "halo_exchange", "shift", "synced_kernels", "sync_batch_norm", "parallel_softmax"}
+)
+"""What the program can run beyond plain local ops."""
+DEFAULT_CAPABILITIES = frozenset({"masked_lookup"})
+"""What every runtime can do; the others are a person's to grant."""
 COMMAND = "command"
 """The place of what is asked for by the command."""
 OPTIONS = {
@@ -90,3 +96,19 @@ def read_memory(memory: Any) -> int | None:
         return None if memory is None else read_size(memory)
     except ValueError as error:
         raise ProblemError(f"memory={memory!r}: {error}") from error
+
+
+def read_capabilities(capabilities: Any) -> frozenset[str]:
+    """Read what the program may run beyond plain local ops.
+
+    Raises
+    ------
+    ProblemError
+        For what is no set of names, and for a name that is unknown.
+    """
+    choose = f"choose from {', '.join(sorted(CAPABILITIES))}"
+    if not isinstance(capabilities, Set | list | tuple) or not all(isinstance(name, str) for name in capabilities):
+        raise ProblemError(f"capabilities={capabilities!r} is not a set of names: {choose}")
+    if unknown := sorted(set(capabilities) - CAPABILITIES):
+        raise ProblemError(f"capability {unknown[0]!r} is unknown: {choose}")
+    return frozenset(capabilities)
