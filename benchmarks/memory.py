@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.models import llama_training
 from solver import Mesh, plan
-from solver.search.branch import Progress
+from solver.search.limits import Progress
 from solver.words import size
 
 LAYERS = 4, 16, 32

@@ -28,10 +28,11 @@ from solver.planner_traffic import within_traffic
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
 from solver.problem_wishes import COMMAND
 from solver.repairs import find_repairs
-from solver.search.branch import Progress, Report, solve
+from solver.search.branch import solve
 from solver.search.build import build
 from solver.search.cases import Searched, broken, in_cases
 from solver.search.coarse import coarser
+from solver.search.limits import Progress, Report
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.ready import make_ready

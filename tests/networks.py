@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 
-from solver.search.bound import certified_bound
+from solver.search.bound import Messages, certified_bound, edge_minimum, variable_sums
 from solver.search.branch import Result
 from solver.search.flat import SCALE_BITS
 from solver.search.network import INF, Domains, Edge, IdArray, IntArray, Network, Variable, arc_consistency
-from solver.search.tree import Leaf, Tree
+from solver.search.reduce import reduced
+from solver.search.tree import Block, Leaf, Narrowed, Split, Tree
 
 
 def variables(*costs: list[int]) -> tuple[Variable, ...]:
@@ -250,8 +252,11 @@ def proved(network: Network, tree: Tree, domains: Domains | None = None) -> int:
             return INF << SCALE_BITS
         assert tree.messages is not None
         bound = certified_bound(network, tree.messages, left.domains)
+        bound += sum(gains(network, tree.messages, tree.blocks, left.domains).values())
         assert bound >= tree.units
         return bound
+    if isinstance(tree, Narrowed):
+        return min(tree.within + 1, proved(network, tree.rest, narrowed(network, tree, left.domains)))
     i = tree.variable
     assert sorted([*tree.left_values, *tree.right_values]) == np.flatnonzero(left.domains[i]).tolist()
     sides = []
@@ -261,6 +266,74 @@ def proved(network: Network, tree: Tree, domains: Domains | None = None) -> int:
         mask[values] = True
         sides.append(proved(network, side, (*left.domains[:i], mask, *left.domains[i + 1 :])))
     return min(sides)
+
+
+def narrowed(network: Network, tree: Narrowed, domains: Domains) -> Domains:
+    """The values with which the messages and blocks of a node do not prove every assignment too dear."""
+    rest = reduced(network, tree.messages, domains)
+    gained = gains(network, tree.messages, tree.blocks, domains)
+    own = {i: gained[n] for n, block in enumerate(tree.blocks) for i in block.variables}
+    spend = tree.within - rest.units - sum(gained.values())
+    return tuple(paid <= spend + own.get(i, 0) for i, paid in enumerate(rest.own))
+
+
+def gains(network: Network, messages: Messages, blocks: Sequence[Block], domains: Domains) -> dict[int, int]:
+    """What each block proves beyond the messages: computed on a network of its own, in 1/4096 ps."""
+    seen = [i for block in blocks for i in block.variables]
+    assert len(seen) == len(set(seen))
+    found = {}
+    for n, block in enumerate(blocks):
+        part, least = alone(network, messages, block)
+        inside = tuple(domains[i] for i in block.variables)
+        sums = variable_sums(network, messages)
+        before = sum(int(sums[i][domains[i]].min()) for i in block.variables)
+        for e in block.edges:
+            edge = network.edges[e]
+            before += edge_minimum(edge, *messages[e], domains[edge.tail], domains[edge.head])
+        found[n] = (proved(part, local(block), inside) >> SCALE_BITS) + least - before
+        assert found[n] == block.gain
+    return found
+
+
+def alone(network: Network, messages: Messages, block: Block) -> tuple[Network, int]:
+    """A block as a network in 1/4096 ps, with the messages of the other edges in its prices, and what was taken off."""
+    place = {i: k for k, i in enumerate(block.variables)}
+    inner = [e for e, edge in enumerate(network.edges) if edge.tail in place and edge.head in place]
+    assert sorted(block.edges) == inner
+    costs = [np.where(network.variables[i].cost < INF, network.variables[i].cost << SCALE_BITS, INF) for i in place]
+    for e, edge in enumerate(network.edges):
+        if e not in inner and edge.tail in place:
+            costs[place[edge.tail]] = costs[place[edge.tail]] + messages[e][0][edge.tail_index].min(axis=1)
+        if e not in inner and edge.head in place:
+            costs[place[edge.head]] = costs[place[edge.head]] + messages[e][1][edge.head_index]
+    allowed = [network.variables[i].cost < INF for i in place]
+    least = [int(cost[mask].min()) for cost, mask in zip(costs, allowed, strict=True)]
+    own = [np.where(mask, cost - low, INF) for cost, mask, low in zip(costs, allowed, least, strict=True)]
+    names = [network.variables[i] for i in place]
+    found = []
+    for e in block.edges:
+        edge = network.edges[e]
+        table = np.where(edge.table < INF, edge.table << SCALE_BITS, INF)
+        ends = place[edge.tail], place[edge.head]
+        found.append(Edge(edge.name, *ends, table, edge.tail_index, edge.head_index))
+    variables = tuple(Variable(v.name, v.kind, cost) for v, cost in zip(names, own, strict=True))
+    return Network(variables, tuple(found)), sum(least)
+
+
+def local(block: Block) -> Tree:
+    """The tree of a block with its own numbers of variables, and messages in 1/4096 of its prices."""
+    place = {i: k for k, i in enumerate(block.variables)}
+
+    def told(tree: Tree) -> Tree:
+        if isinstance(tree, Leaf):
+            pairs = (
+                None if tree.messages is None else tuple((a << SCALE_BITS, b << SCALE_BITS) for a, b in tree.messages)
+            )
+            return Leaf(pairs, tree.units << SCALE_BITS, tree.infeasible)
+        assert isinstance(tree, Split)
+        return Split(place[tree.variable], tree.left_values, tree.right_values, told(tree.left), told(tree.right))
+
+    return told(block.tree)
 
 
 def assert_optimal(network: Network, result: Result, best: int) -> None:

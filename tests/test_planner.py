@@ -17,7 +17,7 @@ from solver.graph import Graph
 from solver.plan import Plan
 from solver.plan_json import parse
 from solver.reference_task import Task
-from solver.search.branch import Progress
+from solver.search.limits import Progress
 from solver.verify import verify
 from tests.graphs import Case, mlp, random_graphs
 

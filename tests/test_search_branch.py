@@ -8,9 +8,10 @@ from networks import assert_optimal, best_cost, edge, frustrated, proved, random
 
 from solver.search import branch
 from solver.search.bound import Dual
-from solver.search.branch import Progress, solve
+from solver.search.branch import solve
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent
+from solver.search.limits import Progress
 from solver.search.network import INF, Network, arc_consistency
 from solver.search.region import SIZES, improve, part
 from solver.search.tree import Leaf, Split

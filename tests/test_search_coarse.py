@@ -10,8 +10,8 @@ import pytest
 from solver import Mesh, plan
 from solver.cost.hardware import load
 from solver.graph import Graph
-from solver.search.branch import Progress
 from solver.search.coarse import EXACT_BITS, coarser
+from solver.search.limits import Progress
 from solver.search.network import Edge, Network, Variable
 from tests.graphs import mlp
 from tests.plans import looked_up, tower

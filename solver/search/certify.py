@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from solver.search.bound import Messages
 from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
 from solver.search.network import Edge
-from solver.search.tree import Leaf, Split, Tree
+from solver.search.tree import Block, Narrowed, Split, Tree, parts
 
 
 def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, A
     Parameters
     ----------
     built : Built
-    tree : Leaf or Split
+    tree : Tree
     bits : int, optional
         The messages of the tree are integers in units of ``2**-bits`` ps.
 
@@ -29,7 +31,7 @@ def certificate(built: Built, tree: Tree, bits: int = SCALE_BITS) -> dict[str, A
         layouts of its tensor in order; ``tree``.
     """
     writer = _Writer(built)
-    written = writer.tree(tree)
+    written = writer.tree(tree, built.network.edges)
     return {"bits": bits, "arrays": writer.arrays, "tree": written}
 
 
@@ -39,30 +41,38 @@ class _Writer:
         self.arrays: list[list[int]] = []
         self._known: dict[bytes, int] = {}
 
-    def tree(self, tree: Tree) -> dict[str, Any]:
-        """Write a tree; children before parents, so that a deep one needs no recursion."""
+    def tree(self, tree: Tree, edges: Sequence[Edge]) -> dict[str, Any]:
+        """Write a tree whose messages are those of some edges; children before parents, without recursion."""
         done: dict[int, dict[str, Any]] = {}
-        stack: list[Tree] = [tree]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Leaf):
-                done[id(node)] = self._leaf(node)
-            elif id(node.left) in done and id(node.right) in done:
+        for node in reversed(list(parts(tree))):
+            if isinstance(node, Split):
                 done[id(node)] = self._split(node, done[id(node.left)], done[id(node.right)])
+            elif isinstance(node, Narrowed):
+                proof = self._proof(node.messages, node.blocks, edges)
+                done[id(node)] = {**proof, "within": node.within, "rest": done[id(node.rest)]}
+            elif node.messages is None:
+                done[id(node)] = {"infeasible": True}
             else:
-                stack += [node, node.left, node.right]
+                done[id(node)] = self._proof(node.messages, node.blocks, edges)
         return done[id(tree)]
 
-    def _leaf(self, leaf: Leaf) -> dict[str, Any]:
-        if leaf.messages is None:
-            return {"infeasible": True}
-        pairs = zip(self.built.network.edges, leaf.messages, strict=True)
-        return {
-            "messages": {
-                edge.name: [self._array(vector) for vector in (messages[::-1] if self._turned(edge) else messages)]
-                for edge, messages in pairs
-            }
+    def _proof(self, messages: Messages, blocks: Sequence[Block], edges: Sequence[Edge]) -> dict[str, Any]:
+        """Write the vectors of edges, and blocks where there are some."""
+        vectors = {
+            edge.name: [self._array(vector) for vector in (pair[::-1] if self._turned(edge) else pair)]
+            for edge, pair in zip(edges, messages, strict=True)
         }
+        return (
+            {"messages": vectors, "blocks": [self._block(block) for block in blocks]}
+            if blocks
+            else {"messages": vectors}
+        )
+
+    def _block(self, block: Block) -> dict[str, Any]:
+        network = self.built.network
+        variables = [network.variables[i] for i in block.variables]
+        tree = self.tree(block.tree, [network.edges[e] for e in block.edges])
+        return {"variables": [[variable.kind, variable.name] for variable in variables], "tree": tree}
 
     def _turned(self, edge: Edge) -> bool:
         """Tell whether an edge is a tie whose follower comes first: a certificate names the leader first."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solver.search.branch import Progress, Report, Result
+from solver.search.branch import Result
 from solver.search.flat import SCALE_BITS
+from solver.search.limits import Progress, Report
 from solver.search.network import INF, Edge, Network, Variable
-from solver.search.tree import Leaf, Tree
+from solver.search.tree import least_units
 
 EXACT_BITS = 45
 """Prices below so many bits, 35 seconds, are searched as they are: sixteen of them in 1/4096 ps still fit."""
@@ -38,7 +39,7 @@ class Coarse:
         if not self.shift or found.infeasible:
             return found
         cost = INF if found.assignment is None else self.whole.cost(found.assignment)
-        bound = -(-(_least_units(found.tree) << self.shift) >> SCALE_BITS)
+        bound = -(-(least_units(found.tree) << self.shift) >> SCALE_BITS)
         return replace(found, cost=cost, bound=min(bound, cost))
 
     def told(self, report: Report | None) -> Report | None:
@@ -74,14 +75,3 @@ def coarser(network: Network) -> Coarse:
     variables = tuple(Variable(v.name, v.kind, small[id(v.cost)]) for v in network.variables)
     edges = tuple(Edge(e.name, e.tail, e.head, small[id(e.table)], e.tail_index, e.head_index) for e in network.edges)
     return Coarse(network, Network(variables, edges), shift)
-
-
-def _least_units(tree: Tree) -> int:
-    least, waiting = INF << SCALE_BITS, [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Leaf):
-            least = min(least, node.units)
-        else:
-            waiting += [node.left, node.right]
-    return least

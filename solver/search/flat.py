@@ -92,7 +92,9 @@ def scaled(price: IntArray, shift: int) -> IntArray:
     return np.where(allowed, small << shift if shift >= 0 else small >> -shift, FORBIDDEN)
 
 
-def flatten(network: Network, domains: Domains, skeletons: dict[int, Skeleton | None] | None = None) -> FlatNetwork:
+def flatten(
+    network: Network, domains: Domains, skeletons: dict[int, Skeleton | None] | None = None, finest: int = SCALE_BITS
+) -> FlatNetwork:
     """Write a network as flat arrays.
 
     Parameters
@@ -103,6 +105,8 @@ def flatten(network: Network, domains: Domains, skeletons: dict[int, Skeleton | 
         Arc-consistent domains, none of them empty.
     skeletons : dict, optional
         Those of a network with the same tables, to be added to.
+    finest : int, optional
+        Units are no finer than ``2**-finest`` of a price.
 
     Returns
     -------
@@ -118,7 +122,7 @@ def flatten(network: Network, domains: Domains, skeletons: dict[int, Skeleton | 
         groups.of(v.cost, domain, indices) for v, domain, indices in zip(network.variables, domains, at, strict=True)
     ]
     values = tuple(pair[1] for pair in pairs)
-    shift = _shift(network)
+    shift = min(finest, _shift(network))
     codes, tables = _Codes(), _Tables(shift)
     tails = [codes.add(edge.tail_index, edge.table.shape[0], values[edge.tail]) for edge in network.edges]
     heads = [codes.add(edge.head_index, edge.table.shape[1], values[edge.head]) for edge in network.edges]

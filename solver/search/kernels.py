@@ -344,12 +344,14 @@ def least_sums(flat: Flat, state: State, values: int, out: IntArray) -> None:
 
 
 @compiled
-def within(flat: Flat, state: State, i: int, spend: int, values: int) -> IntArray:
-    """Return the values of variable i that pay at most `spend` above its least, with all messages to it."""
+def beyond(flat: Flat, state: State, i: int, values: int) -> IntArray:
+    """Return what each value of variable i pays above its least, with all messages to it; DEAD where it is forbidden."""
     total = np.empty(values, np.int64)
-    most = gather(flat, state, i, total) + min(spend, DEAD)
-    count = flat.start[i + 1] - flat.start[i]
-    return np.flatnonzero(total[:count] <= min(most, DEAD - 1))
+    least = gather(flat, state, i, total)
+    found = np.empty(flat.start[i + 1] - flat.start[i], np.int64)
+    for a in range(len(found)):
+        found[a] = total[a] - least if total[a] < DEAD else DEAD
+    return found
 
 
 @loop

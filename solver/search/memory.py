@@ -15,10 +15,10 @@ from solver.choice import Choice
 from solver.cost.moments import START
 from solver.deadline import OutOfTimeError
 from solver.problem import Problem
-from solver.search.branch import Progress, Report
 from solver.search.build import Built
 from solver.search.cases import Cases, broken
 from solver.search.certify import certificate
+from solver.search.limits import Progress, Report
 from solver.search.memory_branch import Branching
 from solver.search.memory_dual import Priced, Raised, within
 from solver.search.memory_mix import mixed

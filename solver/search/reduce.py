@@ -67,6 +67,11 @@ class Reduced:
         found: IntArray = np.where(price < NEVER, rest, NEVER)
         return found
 
+    def within(self, units: int) -> Domains:
+        """Return the values that alone do not make every assignment dearer than so many 1/4096 ps."""
+        spend = min(units - self.units, NEVER - 1)
+        return tuple(own <= spend for own in self.own)
+
     def prune(self, spend: int) -> Domains:
         """Return the values that an assignment within `units + spend` may have.
 

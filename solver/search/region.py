@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.search.arrays import Flat, State
 from solver.search.bound import Dual
 from solver.search.flat import FlatNetwork
 from solver.search.incumbent import Incumbent
-from solver.search.kernels import DEAD, within
-from solver.search.network import INF, Edge, IdArray, IntArray, Network, Variable
+from solver.search.kernels import DEAD, beyond
+from solver.search.network import INF, BoolArray, Edge, IdArray, IntArray, Network, Variable
 from solver.search.split import tension
 
 SIZES = (48, 192)
@@ -66,31 +67,38 @@ def _regions(incumbent: Incumbent, dual: Dual, closed: State) -> Iterator[tuple[
     flat = dual.network.flat
     assert incumbent.choice is not None
     node, edge = tension(dual, incumbent.choice, closed)
-    paid = np.minimum(node, DEAD).astype(np.float64)
-    for ends in (flat.tail, flat.head):
-        np.add.at(paid, ends, np.minimum(edge, DEAD) / 2)
+    paid = with_edges(flat, node, edge)
     sites = np.argsort(-paid, kind="stable")[:SITES]
     for size in SIZES:
         seen: set[bytes] = set()
         for site in sites[paid[sites] > 0]:
-            region = _around(flat, int(site), size)
+            region = around(flat, int(site), size)
             if region.tobytes() not in seen:
                 seen.add(region.tobytes())
                 inside = np.zeros(len(node), np.bool_)
                 inside[region] = True
                 spent = int(node[region].sum() + edge[inside[flat.tail] | inside[flat.head]].sum())
-                yield region, [within(flat, closed, int(i), spent, dual.values) for i in region]
+                afford = min(spent, DEAD - 1)
+                yield region, [np.flatnonzero(beyond(flat, closed, int(i), dual.values) <= afford) for i in region]
 
 
-def _around(flat: Flat, site: int, size: int) -> IntArray:
-    """Return the nearest variables to one, in program order."""
+def with_edges(flat: Flat, node: IntArray, edge: IntArray) -> NDArray[np.float64]:
+    """Return what variables pay, each with half of what its edges pay."""
+    paid = np.minimum(node, DEAD).astype(np.float64)
+    for ends in (flat.tail, flat.head):
+        np.add.at(paid, ends, np.minimum(edge, DEAD) / 2)
+    return paid
+
+
+def around(flat: Flat, site: int, size: int, taken: BoolArray | None = None) -> IntArray:
+    """Return the nearest variables to one, in program order; none that is taken, and no way through those."""
     found, queue = {site}, deque([site])
     while queue and len(found) < size:
         i = queue.popleft()
         heads = flat.head[flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]]
         tails = flat.tail[flat.in_edge[flat.in_start[i] : flat.in_start[i + 1]]]
         for j in (*heads.tolist(), *tails.tolist()):
-            if j not in found:
+            if j not in found and (taken is None or not taken[j]):
                 found.add(j)
                 queue.append(j)
     return np.array(sorted(found), np.int64)

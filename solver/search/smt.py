@@ -19,7 +19,7 @@ from solver.search.build import Built
 from solver.search.flat import SCALE_BITS
 from solver.search.network import INF, Domains, IdArray, arc_consistency
 from solver.search.reduce import Reduced, reduced
-from solver.search.tree import Leaf, Tree
+from solver.search.tree import Leaf, Narrowed, Tree, parts
 
 WEIGHTS = 1000, 1_000_000
 """Reduced costs reach Z3 as whole thousandths of what may be spent, rounded down, so that `unsat` stays true; where
@@ -172,7 +172,7 @@ def _look_for_better(
     built: Built, tree: Tree, best: _Best, checker: Checker, deadline: float, first: int | None
 ) -> int:
     """Ask leaf by leaf for a cheaper plan; return the bound that Z3's answers prove."""
-    proved = INF
+    proved = min(((node.within >> SCALE_BITS) + 1 for node in parts(tree) if isinstance(node, Narrowed)), default=INF)
     for leaf, domains in _leaves(built, tree):
         proved = min(proved, _ask(built, leaf, domains, best, checker, deadline, first))
     return min(proved, best.cost)
@@ -187,6 +187,10 @@ def _leaves(built: Built, tree: Tree) -> Iterator[tuple[Leaf, Domains]]:
         if isinstance(node, Leaf):
             if node.messages is not None:
                 yield node, arc_consistency(built.network, domains).domains
+            continue
+        if isinstance(node, Narrowed):
+            rest = reduced(built.network, node.messages, arc_consistency(built.network, domains).domains)
+            waiting.append((node.rest, rest.within(node.within)))
             continue
         for child, values in ((node.left, node.left_values), (node.right, node.right_values)):
             mask = np.zeros_like(domains[node.variable])
