@@ -101,6 +101,11 @@ class Link:
     asks: Ints
     stored: Ints | None = None
 
+    @property
+    def ends(self) -> tuple[Name, Name]:
+        """The tail and the head."""
+        return self.tail, self.head
+
     def sides(self, alive: Alive) -> tuple[Bools, Bools]:
         """Return which layouts the values that are left offer and ask for."""
         offered, asked = np.zeros(self.price.shape[0], np.bool_), np.zeros(self.price.shape[1], np.bool_)

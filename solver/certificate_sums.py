@@ -6,7 +6,7 @@ exact: where one may leave 64 bits, Python's integers are added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +58,10 @@ class _Class:
         Any of them.
     offers, asks : int array
         As those of the link, for the values that are left.
+    names : list of str
+        The edges.
     tails, heads : list of int
-        The numbers of the variables of each edge.
+        The numbers of the variables of each edge; -1 of one that is not added up.
     pairs : list of (int, int)
         The numbers of the message vectors of each edge; none where the leaf names none.
     """
@@ -67,6 +69,7 @@ class _Class:
     link: Link
     offers: Ints
     asks: Ints
+    names: list[str] = field(default_factory=list)
     tails: list[int] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
@@ -79,31 +82,60 @@ class _Class:
         return read.stacked([pair[end] for pair in self.pairs], layouts, dtype)
 
 
-def total(
+@dataclass(frozen=True)
+class Sums:
+    """What messages leave.
+
+    Parameters
+    ----------
+    values : dict
+        Of each variable what each value that is left costs, with the messages to it.
+    edges : dict
+        Of each edge the least of price - A - B.
+    """
+
+    values: dict[Name, Ints]
+    edges: dict[str, int]
+
+    def least(self, variables: Iterable[Name], edges: Iterable[str]) -> int:
+        """Return the least that some variables and edges pay."""
+        return sum(int(self.values[name].min()) for name in variables) + sum(self.edges[name] for name in edges)
+
+    @property
+    def total(self) -> int:
+        """The least that all pay."""
+        return self.least(self.values, self.edges)
+
+
+def sums(
     choices: Mapping[Name, Choices],
     links: Sequence[Link],
     alive: Alive,
     read: Messages,
     given: Mapping[str, Any],
     counting: Counting,
-) -> int:
-    """Add the least of every variable and of every edge, over the values that are left.
+    outer: Sequence[Link] = (),
+) -> Sums:
+    """Add messages to the variables and take them off the edges, over the values that are left.
 
     Parameters
     ----------
     choices : mapping
         The variables.
     links : sequence of Link
+        The edges between them.
     alive : dict
-        Every variable has a value.
+        Every variable has a value, those at the other ends of `outer` too.
     read : Messages
     given : mapping
         Edge -> the numbers of its two message vectors.
     counting : Counting
+    outer : sequence of Link, optional
+        Edges between one of the variables and another one: their messages count, they do not.
 
     Returns
     -------
-    int
+    Sums
 
     Raises
     ------
@@ -111,16 +143,19 @@ def total(
         Where the leaf names vectors that do not fit.
     """
     number = {name: i for i, name in enumerate(choices)}
-    reach = [counting.most(one.most, one.stored) for one in choices.values()]
-    masks = [alive[name].tobytes() for name in choices]
+    reach = [counting.most(one.most, one.stored) for one in choices.values()] + [0]
+    masks = {
+        name: alive[name].tobytes() for name in dict.fromkeys(end for link in (*links, *outer) for end in link.ends)
+    }
     classes: dict[Any, _Class] = {}
-    for link in links:
-        pair, tail, head = given.get(link.name), number[link.tail], number[link.head]
+    for link, inner in (*((link, True) for link in links), *((link, False) for link in outer)):
+        pair, tail, head = given.get(link.name), number.get(link.tail, -1), number.get(link.head, -1)
         alike = id(link.price), id(link.allowed), id(link.offers), id(link.asks), id(link.stored)
-        key = *alike, masks[tail], masks[head], pair is None
+        key = *alike, masks[link.tail], masks[link.head], pair is None, inner
         if key not in classes:
             classes[key] = _Class(link, link.offers[alive[link.tail]], link.asks[alive[link.head]])
         found = classes[key]
+        found.names.append(link.name)
         found.tails.append(tail)
         found.heads.append(head)
         if pair is not None:
@@ -128,37 +163,45 @@ def total(
             found.pairs.append(vectors)
             reach[tail] += read.largest[vectors[0]]
             reach[head] += read.largest[vectors[1]]
-    dtype = np.int64 if max(reach, default=0) < LARGEST else object
-    return _of_variables(choices, alive, read, classes.values(), counting, dtype) + sum(
-        _of_edges(one, read, counting) for one in classes.values()
-    )
+    dtype = np.int64 if max(reach[:-1], default=0) < LARGEST else object
+    values = _of_variables(choices, alive, read, classes.values(), counting, dtype)
+    edges = {
+        name: least
+        for key, one in classes.items()
+        if key[-1]
+        for name, least in zip(one.names, _of_edges(one, read, counting), strict=True)
+    }
+    return Sums(values, edges)
 
 
 def _of_variables(
     choices: Mapping[Name, Choices],
     alive: Alive,
     read: Messages,
-    classes: Any,
+    classes: Iterable[_Class],
     counting: Counting,
     dtype: Any,
-) -> int:
-    """Add the least of every variable: own price, and the messages of its edges."""
+) -> dict[Name, Ints]:
+    """Return the own price of every value, with the messages of its edges."""
     values = [
         counting.counted(one.price[alive[name]], None if one.stored is None else one.stored[:, alive[name]], dtype)
         for name, one in choices.items()
     ]
-    sums, starts = np.concatenate(values), np.cumsum([0, *map(len, values)])[:-1]
+    if not values:
+        return {}
+    found, starts = np.concatenate(values), np.cumsum([0, *map(len, values)])
     for one in classes:
         if one.pairs:
             tails, heads = (one.messages(read, end, dtype) for end in (0, 1))
             offered = np.minimum(tails[:, one.offers[:, 0]], tails[:, one.offers[:, 1]])
-            np.add.at(sums, starts[one.tails, None] + np.arange(len(one.offers)), offered)
-            np.add.at(sums, starts[one.heads, None] + np.arange(len(one.asks)), heads[:, one.asks])
-    return sum(np.minimum.reduceat(sums, starts).tolist())
+            for ends, felt in ((one.tails, offered), (one.heads, heads[:, one.asks])):
+                at = np.array(ends)
+                np.add.at(found, starts[at[at >= 0], None] + np.arange(felt.shape[1]), felt[at >= 0])
+    return dict(zip(choices, np.split(found, starts[1:-1]), strict=True))
 
 
-def _of_edges(one: _Class, read: Messages, counting: Counting) -> int:
-    """Add the least of every edge of a class: price - A - B over what is offered and asked for, where it is allowed."""
+def _of_edges(one: _Class, read: Messages, counting: Counting) -> list[int]:
+    """Return the least of every edge of a class: price - A - B over what is offered and asked for, where allowed."""
     link, offered, asked = one.link, _named(one.offers, one.link, 0), _named(one.asks, one.link, 1)
     price = link.price[offered][:, asked]
     stored = None if link.stored is None else link.stored[:, offered][:, :, asked]
@@ -176,7 +219,7 @@ def _of_edges(one: _Class, read: Messages, counting: Counting) -> int:
     for column in range(1, heads.shape[1]):
         np.minimum(least, prices[:, column] - heads[:, column : column + 1], out=least)
     found: list[int] = (least - tails).min(axis=1).tolist()
-    return sum(found) * (1 if one.pairs else len(one.tails))
+    return found if one.pairs else found * len(one.names)
 
 
 def _named(layouts: Ints, link: Link, end: int) -> Bools:

@@ -18,6 +18,7 @@ from ops.bind import composes
 from ops.placement import Partial
 from solver import plan, reference
 from solver.certificate import CertificateError, certified_bound, proved
+from solver.certificate_choices import Link
 from solver.certificate_model import Model, Name
 from solver.certificate_rows import joint_rows, offered
 from solver.choice import table
@@ -27,7 +28,7 @@ from solver.plan import Plan
 from solver.problem import Problem, problem
 from solver.reference_task import Task
 from tests.graphs import HAND_MADE, Case, random_graphs
-from tests.plans import CUBE, communicating, every_plan, split_plans
+from tests.plans import CUBE, blocked_plan, communicating, every_plan, split_plans
 
 FEW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -170,8 +171,34 @@ def random_certificate(model: Model, rng: random.Random, scale: int, depth: int 
             keys = model.choices[kind, name].keys.tolist()
             values = rng.sample(keys, rng.randint(0, len(keys)))
             return {kind: name, "left_values": values, "left": tree(left - 1), "right": tree(left - 1)}
-        links = [link for link in model.links if rng.random() < 0.9]
-        return {"messages": {link.name: [vector(n) for n in link.price.shape] for link in links}}
+        leaf = messages(model.links)
+        if left and rng.random() < 0.5:
+            leaf["blocks"] = blocks(left - 1)
+        if left and rng.random() < 0.3:
+            return {**leaf, "within": rng.randint(0, 2 * scale), "rest": tree(left - 1)}
+        return leaf
+
+    def messages(links: list[Link]) -> dict[str, Any]:
+        kept = [link for link in links if rng.random() < 0.9]
+        return {"messages": {link.name: [vector(n) for n in link.price.shape] for link in kept}}
+
+    def blocks(left: int) -> list[dict[str, Any]]:
+        names = rng.sample(list(model.choices), len(model.choices))
+        size = rng.randint(1, max(1, len(names) // 2))
+        return [block(names[at : at + size], left) for at in range(0, len(names), size) if rng.random() < 0.7]
+
+    def block(names: list[Name], left: int) -> dict[str, Any]:
+        inner = [link for link in model.links if {link.tail, link.head} <= set(names)]
+
+        def within(depth: int) -> dict[str, Any]:
+            if depth and rng.random() < 0.5:
+                kind, name = rng.choice(names)
+                keys = model.choices[kind, name].keys.tolist()
+                values = rng.sample(keys, rng.randint(0, len(keys)))
+                return {kind: name, "left_values": values, "left": within(depth - 1), "right": within(depth - 1)}
+            return messages(inner)
+
+        return {"variables": [list(name) for name in names], "tree": within(left)}
 
     return {"bits": rng.choice([0, 1, 12, 32]), "tree": tree(depth), "arrays": arrays}
 
@@ -179,7 +206,7 @@ def random_certificate(model: Model, rng: random.Random, scale: int, depth: int 
 @cache
 def proofs() -> tuple[tuple[Model, Plan], ...]:
     """Small plans with their proofs, those by hand and some whose tree is split."""
-    return tuple((Model(found.problem), found) for found in (*every_plan(), *split_plans()))
+    return tuple((Model(found.problem), found) for found in (*every_plan(), *split_plans(), blocked_plan()))
 
 
 def test_three_thousand_altered_certificates_prove_nothing_false() -> None:
@@ -269,6 +296,25 @@ def _swapped(certificate: Any, rng: random.Random) -> None:
         leaf["messages"][one], leaf["messages"][other] = leaf["messages"][other], leaf["messages"][one]
 
 
+def _within(certificate: Any, rng: random.Random) -> None:
+    node = rng.choice(list(nodes(certificate["tree"])))
+    if "within" in node:
+        node["within"] = rng.choice([0, -1, node["within"] // 2, node["within"] - 1, 2 * node["within"]])
+
+
+def _block(certificate: Any, rng: random.Random) -> None:
+    """Take a variable out of a block, or have a block twice, or none."""
+    node = rng.choice(list(nodes(certificate["tree"])))
+    if node.get("blocks"):
+        block = rng.choice(node["blocks"])
+        if rng.random() < 0.6 and block["variables"]:
+            block["variables"].pop(rng.randrange(len(block["variables"])))
+        elif rng.random() < 0.5:
+            node["blocks"].append(copy.deepcopy(block))
+        else:
+            node["blocks"].remove(block)
+
+
 ALTERATIONS: list[Callable[[Any, random.Random], None]] = [_number] * 6 + [
     _vector,
     _reference,
@@ -277,6 +323,8 @@ ALTERATIONS: list[Callable[[Any, random.Random], None]] = [_number] * 6 + [
     _bits,
     _leaf,
     _split,
+    _within,
+    _block,
 ]
 
 
@@ -286,7 +334,8 @@ def nodes(tree: Any) -> Iterator[Any]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += [node[side] for side in ("left", "right") if side in node]
+        waiting += [node[side] for side in ("left", "right", "rest") if side in node]
+        waiting += [block["tree"] for block in node.get("blocks", ())]
 
 
 def test_some_proofs_need_branching() -> None:
@@ -294,10 +343,24 @@ def test_some_proofs_need_branching() -> None:
         assert found.certificate is not None
         assert found.check().ok
         model = Model(found.problem)
-        leaves = [node for node in nodes(found.certificate["tree"]) if "messages" in node]
+        leaves = [node for node in nodes(found.certificate["tree"]) if set(node) == {"messages"}]
         assert len(leaves) > 1
         for node in leaves:
             assert proved(model, {**found.certificate, "tree": node}) < found.bound_ps, "no leaf alone proves the whole"
+
+
+def test_a_proof_in_blocks_needs_every_block() -> None:
+    found = blocked_plan()
+    assert found.certificate is not None
+    assert found.check().ok
+    model, blocked = Model(found.problem), [node for node in nodes(found.certificate["tree"]) if node.get("blocks")]
+    assert len(blocked) == 1
+    assert len(blocked[0]["blocks"]) == 2
+    for block in list(blocked[0]["blocks"]):
+        blocked[0]["blocks"].remove(block)
+        assert proved(model, found.certificate) < found.bound_ps
+        blocked[0]["blocks"].append(block)
+    assert proved(model, found.certificate) == found.bound_ps
 
 
 def test_the_certificate_of_each_plan_proves_its_cost() -> None:
@@ -336,7 +399,7 @@ def test_edges_that_are_added_up_together_count_as_they_do_alone() -> None:
         assert found.certificate is not None
         alive = model.consistent_values
         assert alive is not None
-        leaf = next(node for node in nodes(found.certificate["tree"]) if "messages" in node)
+        leaf = {"messages": next(one["messages"] for one in nodes(found.certificate["tree"]) if "messages" in one)}
         for most in (0, 10**3, 10**6):
             arrays = [[v + rng.randint(-most, most) for v in array] for array in found.certificate["arrays"]]
             written = {**found.certificate, "arrays": arrays, "tree": leaf}

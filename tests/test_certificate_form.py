@@ -15,6 +15,14 @@ from tests.plans import FAST
 NOTHING: Any = {"bits": 12, "arrays": [], "tree": {"messages": {}}}
 LEAF = {"messages": {}}
 SPLIT = {"op": "h", "left_values": [], "left": LEAF, "right": LEAF}
+BLOCK = {"variables": [["op", "h"]], "tree": LEAF}
+
+
+def blocked(*blocks: Any) -> Any:
+    """A certificate of one leaf with blocks."""
+    return {**NOTHING, "tree": {**LEAF, "blocks": list(blocks)}}
+
+
 WRONG: list[tuple[Any, str]] = [
     (None, "it should be an object with bits, arrays and tree"),
     ([], "it should be an object with bits, arrays and tree"),
@@ -71,6 +79,31 @@ WRONG: list[tuple[Any, str]] = [
     ),
     ({**NOTHING, "tree": {**SPLIT, "left_values": [[0]]}}, "the split on op 'h' lists values that it does not have"),
     ({**NOTHING, "tree": {**SPLIT, "left": None}}, "a node of the tree is None"),
+    ({**NOTHING, "tree": {**LEAF, "within": 5}}, "a leaf of the tree is"),
+    ({**NOTHING, "tree": {**LEAF, "within": 5, "rest": None}}, "a node of the tree is None"),
+    ({**NOTHING, "tree": {**LEAF, "within": 5.0, "rest": LEAF}}, "within should be a whole number, not 5.0"),
+    ({**NOTHING, "tree": {**LEAF, "within": True, "rest": LEAF}}, "within should be a whole number, not True"),
+    ({**NOTHING, "tree": {"messages": 3, "within": 5, "rest": LEAF}}, "the messages of a leaf name something"),
+    ({**NOTHING, "tree": {**LEAF, "blocks": {}}}, "blocks should be a list, not {}"),
+    ({**NOTHING, "tree": {**LEAF, "blocks": [1]}}, "a block is 1: it should have variables and a tree"),
+    ({**NOTHING, "tree": {**LEAF, "blocks": [{"variables": []}]}}, "it should have variables and a tree"),
+    (blocked({"variables": 1, "tree": LEAF}), "a block should list its variables as pairs of a kind and a name"),
+    (blocked({"variables": ["h"], "tree": LEAF}), "a block should list its variables as pairs of a kind and a name"),
+    (blocked({"variables": [["op", 1]], "tree": LEAF}), "a block has ['op', 1], which has nothing to choose"),
+    (blocked({"variables": [["op", []]], "tree": LEAF}), "a block has ['op', []], which has nothing to choose"),
+    (
+        blocked({"variables": [["op", "nobody"]], "tree": LEAF}),
+        "a block has ['op', 'nobody'], which has nothing to choose",
+    ),
+    (blocked(BLOCK, BLOCK), "the blocks of a leaf share variables: [('op', 'h')]"),
+    (blocked({"variables": [["op", "h"], ["op", "h"]], "tree": LEAF}), "the blocks of a leaf share variables"),
+    (blocked({**BLOCK, "tree": None}), "a node of the tree is None"),
+    (blocked({**BLOCK, "tree": {**LEAF, "blocks": [BLOCK]}}), "a block has no blocks of its own"),
+    (blocked({**BLOCK, "tree": {"messages": {"h/x": [0, 0]}}}), "something that is no edge: {'h/x': [0, 0]}"),
+    (
+        blocked({**BLOCK, "tree": {"op": "y", "left_values": [], "left": LEAF, "right": LEAF}}),
+        "the tree splits op 'y', which has nothing to choose",
+    ),
 ]
 
 

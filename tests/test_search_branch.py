@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from networks import assert_optimal, best_cost, edge, frustrated, proved, random_network, single, transformer, variables
 
-from solver.search import branch
+from solver.search import branch, root
 from solver.search.bound import Dual
 from solver.search.branch import solve
 from solver.search.flat import SCALE_BITS, flatten
 from solver.search.incumbent import Incumbent
 from solver.search.limits import Progress
-from solver.search.network import INF, Network, arc_consistency
+from solver.search.network import INF, Edge, Network, Variable, arc_consistency
 from solver.search.region import SIZES, improve, part
-from solver.search.tree import Leaf, Split
+from solver.search.tree import Leaf, Split, parts
 
 
 @pytest.mark.parametrize("seeds", [range(k, k + 100) for k in range(0, 800, 100)], ids=str)
@@ -39,6 +39,47 @@ def test_dear_networks_get_an_allowed_answer_and_a_true_bound(unit: int) -> None
 def test_frustrated_networks_are_branched_until_they_are_solved(seed: int) -> None:
     network = frustrated(seed, 9, values=3)
     assert_optimal(network, solve(network), best_cost(network))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_blocks_and_narrowing_prove_what_they_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of few variables, values left out wherever one can be: the answer stays the best one, the proof holds."""
+    monkeypatch.setattr(root, "BLOCK", 2 + seed % 3)
+    monkeypatch.setattr(root, "NARROWER", 0.999 if seed % 2 else 0.5)
+    network = random_network(seed) if seed % 4 == 0 else frustrated(seed, 8, values=3)
+    assert_optimal(network, solve(network), best_cost(network))
+
+
+def test_parts_that_have_nothing_to_do_with_each_other_are_proved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six copies of a network that needs branching: a tree of them all would need a power of six."""
+    monkeypatch.setattr(root, "BLOCK", 6)
+    one = next(network for seed in range(20) if solve(network := frustrated(seed, 6)).nodes > 2)
+    many = beside(one, 6)
+    result = solve(many)
+    assert result.cost == result.bound == 6 * solve(one).cost
+    blocked = [node for node in parts(result.tree) if not isinstance(node, Split) and node.blocks]
+    assert [len(node.blocks) for node in blocked] == [6]
+    assert -(-proved(many, result.tree) >> SCALE_BITS) == result.cost
+
+
+def beside(network: Network, times: int) -> Network:
+    """Copies of a network without edges between them."""
+    count = len(network.variables)
+    edges = tuple(
+        Edge(
+            f"{edge.name}.{n}",
+            edge.tail + n * count,
+            edge.head + n * count,
+            edge.table,
+            edge.tail_index,
+            edge.head_index,
+        )
+        for n in range(times)
+        for edge in network.edges
+    )
+    return Network(
+        tuple(Variable(f"{v.name}.{n}", v.kind, v.cost) for n in range(times) for v in network.variables), edges
+    )
 
 
 def test_branching_closes_what_the_bound_leaves_open() -> None:

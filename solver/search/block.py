@@ -8,9 +8,11 @@ with larger parts: Komodakis, Paragios, Tziritas 2011).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,9 +60,30 @@ class Blocks:
         taken = np.zeros(len(paid), np.bool_)
         for site in np.argsort(-paid, kind="stable"):
             if paid[site] > 0 and not taken[site]:
-                region = around(self.network.flat, int(site), size, taken)
+                region = around(self.network.flat, [int(site)], size, taken)
                 taken[region] = True
                 yield region
+
+    def joined(self, regions: Sequence[IntArray]) -> list[IntArray]:
+        """Return larger regions: two that have most edges between them are one; one that is left over grows."""
+        flat = self.network.flat
+        owner = np.full(len(self.domains), -1)
+        for n, region in enumerate(regions):
+            owner[region] = n
+        between = Counter(
+            (one, other)
+            for one, other in np.sort(np.stack([owner[flat.tail], owner[flat.head]], axis=1)).tolist()
+            if 0 <= one < other
+        )
+        beside = nx.Graph()
+        beside.add_weighted_edges_from((*pair, count) for pair, count in between.items())
+        pairs = sorted(tuple(sorted(pair)) for pair in nx.max_weight_matching(beside))
+        found = [np.union1d(regions[one], regions[other]) for one, other in pairs]
+        taken = owner >= 0
+        for n in sorted(set(range(len(regions))).difference(*pairs)):
+            found.append(around(flat, regions[n].tolist(), 2 * len(regions[n]), taken))
+            taken[found[-1]] = True
+        return found
 
     def solve(self, region: IntArray, search: Searcher) -> Solved | None:
         """Search a part of the network; None where that proves nothing more than the messages."""

@@ -345,7 +345,7 @@ def least_sums(flat: Flat, state: State, values: int, out: IntArray) -> None:
 
 @compiled
 def beyond(flat: Flat, state: State, i: int, values: int) -> IntArray:
-    """Return what each value of variable i pays above its least, with all messages to it; DEAD where it is forbidden."""
+    """Return what each value of variable i pays above its least, with all messages to it; DEAD where forbidden."""
     total = np.empty(values, np.int64)
     least = gather(flat, state, i, total)
     found = np.empty(flat.start[i + 1] - flat.start[i], np.int64)

@@ -37,7 +37,20 @@ Report: TypeAlias = Callable[[Progress], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop."""
+    """When to stop.
+
+    Parameters
+    ----------
+    begin : float
+        When the search started, by the monotonic clock.
+    timeout : float
+        Seconds.
+    gap : float
+        The fraction of the cost by which the bound may stay below it.
+    progress : callable or None
+    nodes, sweeps : int
+        The most parts of the tree, and the most sweeps.
+    """
 
     begin: float
     timeout: float
@@ -48,8 +61,10 @@ class Limits:
 
     @property
     def seconds(self) -> float:
+        """The time since the start."""
         return time.monotonic() - self.begin
 
     @property
     def over(self) -> bool:
+        """Whether there is no time left."""
         return self.seconds > self.timeout

@@ -72,7 +72,7 @@ def _regions(incumbent: Incumbent, dual: Dual, closed: State) -> Iterator[tuple[
     for size in SIZES:
         seen: set[bytes] = set()
         for site in sites[paid[sites] > 0]:
-            region = around(flat, int(site), size)
+            region = around(flat, [int(site)], size)
             if region.tobytes() not in seen:
                 seen.add(region.tobytes())
                 inside = np.zeros(len(node), np.bool_)
@@ -90,9 +90,9 @@ def with_edges(flat: Flat, node: IntArray, edge: IntArray) -> NDArray[np.float64
     return paid
 
 
-def around(flat: Flat, site: int, size: int, taken: BoolArray | None = None) -> IntArray:
-    """Return the nearest variables to one, in program order; none that is taken, and no way through those."""
-    found, queue = {site}, deque([site])
+def around(flat: Flat, sites: Sequence[int], size: int, taken: BoolArray | None = None) -> IntArray:
+    """Return the nearest variables to some, and those, in program order; not what is taken, nor what lies behind it."""
+    found, queue = set(sites), deque(sites)
     while queue and len(found) < size:
         i = queue.popleft()
         heads = flat.head[flat.out_edge[flat.out_start[i] : flat.out_start[i + 1]]]

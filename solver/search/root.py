@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.search.arrays import State
 from solver.search.block import Blocks
@@ -15,7 +17,7 @@ from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.limits import Limits, Progress
 from solver.search.narrow import continued, narrowed
-from solver.search.network import INF, Domains, Network, arc_consistency
+from solver.search.network import INF, Domains, IntArray, Network, arc_consistency
 from solver.search.region import improve, with_edges
 from solver.search.shares import BY_SPAN, EVENLY, PATIENT
 from solver.search.split import tension
@@ -43,8 +45,11 @@ NEAREST, FARTHER = 16, 3
 NARROWER = 0.5
 """What is taken out is left out of the sweeps once no more than this fraction of the values is left."""
 
-BLOCKS = 80, 160, 320
-"""How many variables a block has, one size after the other."""
+BLOCK = 80
+"""How many variables a block has at first."""
+
+IDLE, LITTLE = 2, 0.01
+"""No larger blocks when the last IDLE sizes each gained less than this fraction of what is missing."""
 
 REGION_NODES = 8
 BLOCK_NODES = 100
@@ -143,13 +148,28 @@ class Root(ABC):
         self._look()
         self._narrow()
         self._raise_slowly()
-        for size in BLOCKS if self.depth == 0 and self._exact else ():
-            if self._finished(self.root.units) or size >= len(self.network.variables):
-                break
-            self._bound_blocks(size)
+        if self.depth == 0 and self._exact and len(self.network.variables) > BLOCK:
+            self._divide_and_conquer()
+        self.losses = self._losses()
+
+    def _divide_and_conquer(self) -> None:
+        """Bound blocks by searches of their own, then what two neighbours are together, and so on, while that helps."""
+        blocks, idle = Blocks(self._dual, self.root.domains), 0
+        regions = list(blocks.around(self._paid(blocks), BLOCK))
+        while regions and idle < IDLE and not self._finished(self.root.units):
+            missing = self._missing
+            self._bound_blocks(blocks, regions)
+            idle = 0 if missing - self._missing > LITTLE * missing else idle + 1
             if self._narrow():
                 self._raise_slowly()
-        self.losses = self._losses()
+                blocks = Blocks(self._dual, self.root.domains)
+            regions = blocks.joined(regions)
+
+    def _paid(self, blocks: Blocks) -> NDArray[np.float64]:
+        """Return what the incumbent pays above the bound at each variable, with half of what it pays at its edges."""
+        choice = self.incumbent.choice
+        assert choice is not None
+        return with_edges(self.flat.flat, *tension(self._dual, choice, blocks.closed))
 
     def _raise_slowly(self) -> None:
         while not self._finished(self.root.units):
@@ -228,25 +248,23 @@ class Root(ABC):
         self.incumbent.offer(self.flat.choice(assignment))
         return True
 
-    def _bound_blocks(self, size: int) -> None:
+    def _bound_blocks(self, blocks: Blocks, regions: Sequence[IntArray]) -> None:
         """Bound blocks of the network each by a search of its own; keep them where they prove more than others did."""
-        part, dual, choice = self.root, self._dual, self.incumbent.choice
+        part, choice = self.root, self.incumbent.choice
         assert choice is not None
-        blocks = Blocks(dual, part.domains)
         found: list[Block] = []
-        together = choice.copy()
-        for region in blocks.around(with_edges(self.flat.flat, *tension(dual, choice, blocks.closed)), size):
+        together, units = choice.copy(), part.units
+        for region in regions:
             if self._told_to_stop():
                 break
             solved = blocks.solve(region, self._search_block)
             if solved is not None:
                 found.append(solved.block)
+                units += solved.block.gain
+                self.proved = max(self.proved, units)
                 if solved.choice is not None:
                     together[region] = solved.choice
-                units = part.units + sum(block.gain for block in found)
-                self.proved = max(self.proved, units)
-        units = part.units + sum(block.gain for block in found)
-        if units > max(part.units if part.alone is None else part.alone.units, 0):
+        if units > (part.units if part.alone is None else part.alone.units):
             part.alone = Leaf(blocks.messages, units, blocks=tuple(found))
         self.incumbent.offer(together)
 
