@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solver.search.bound import Dual, picoseconds
+from solver.search.bound import Dual, Messages, picoseconds
 from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.limits import Limits, Report
 from solver.search.network import INF, BoolArray, Domains, Network, arc_consistency
@@ -110,9 +110,9 @@ class _Search(Root):
         domains: Domains,
         limits: Limits,
         depth: int,
-        dual: Dual | None = None,
+        messages: Messages | None = None,
     ) -> None:
-        super().__init__(network, flat, domains, limits, depth, dual)
+        super().__init__(network, flat, domains, limits, depth, messages)
         self.open: list[tuple[int, int, Part]] = []
         per_leaf = 8 * sum(sum(edge.table.shape) for edge in network.edges)
         self.most_nodes = min(limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))

@@ -304,8 +304,8 @@ class _Tables:
                 lines, pairs = lines + len(turned) + 1, pairs + len(line)
         return {
             "table_start": _offsets([table.ravel() for table in self.known])[:-1][placed],
-            "tables": _joined([table.ravel() for table in self.known], np.int64),
-            "transposed": _joined([table.T.ravel() for table in self.known], np.int64),
+            "tables": _filled(self.known),
+            "transposed": _filled([table.T for table in self.known]),
             "thin_rows": thin[placed, 0],
             "thin_columns": thin[placed, 1],
             "thin_start": _joined(starts, np.int64),
@@ -354,6 +354,15 @@ class _Skeletons:
             "step_at": _joined([side.at for side in found], np.uint32),
             "step_price": _joined([side.price << max(0, self.shift) for side in found], np.int64),
         }
+
+
+def _filled(tables: Sequence[IntArray]) -> IntArray:
+    """Return tables row by row, one after the other; without a copy of each, as they are large."""
+    found, at = np.empty(sum(table.size for table in tables), np.int64), 0
+    for table in tables:
+        found[at : at + table.size].reshape(table.shape)[:] = table
+        at += table.size
+    return found
 
 
 def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:

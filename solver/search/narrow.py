@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from solver.search.arrays import State
-from solver.search.bound import Dual
+from solver.search.bound import Dual, Messages
 from solver.search.flat import FlatNetwork
 from solver.search.kernels import DEAD, beyond
 from solver.search.network import BoolArray, Domains
@@ -60,23 +60,22 @@ def _affordable(dual: Dual, i: int, domain: BoolArray, closed: State, spend: int
     return found
 
 
-def continued(network: FlatNetwork, dual: Dual) -> Dual:
-    """Return the messages of a network as those of what is left of it.
+def continued(network: FlatNetwork, messages: Messages) -> Dual:
+    """Begin with the messages of a network on what is left of it.
 
     Parameters
     ----------
     network : FlatNetwork
-        The network that `dual` has messages of, with fewer values.
-    dual : Dual
+        With some of its values; prices are not rounded.
+    messages : Messages
+        Of the network.
 
     Returns
     -------
     Dual
     """
-    found, old, new = Dual(network), dual.network, network
-    for e in range(len(new.flat.tail)):
-        rows = old.flat.row_start[e] + np.searchsorted(old.row_ids[e], new.row_ids[e])
-        columns = old.flat.column_start[e] + np.searchsorted(old.column_ids[e], new.column_ids[e])
-        found.state.to_tail[new.flat.row_start[e] : new.flat.row_start[e + 1]] = dual.state.to_tail[rows]
-        found.state.to_head[new.flat.column_start[e] : new.flat.column_start[e + 1]] = dual.state.to_head[columns]
+    found, flat = Dual(network), network.flat
+    for e, (rows, columns) in enumerate(messages):
+        found.state.to_tail[flat.row_start[e] : flat.row_start[e + 1]] = rows[network.row_ids[e]]
+        found.state.to_head[flat.column_start[e] : flat.column_start[e + 1]] = columns[network.column_ids[e]]
     return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from solver.search.arrays import State
 from solver.search.block import Blocks
-from solver.search.bound import Dual, picoseconds
+from solver.search.bound import Dual, Messages, picoseconds
 from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.incumbent import Incumbent, dive, orders
 from solver.search.limits import Limits, Progress
@@ -71,8 +71,8 @@ class Root(ABC):
     limits : Limits
     depth : int
         0 for a whole network; searches of its parts are deeper.
-    dual : Dual, optional
-        Messages to begin with.
+    messages : Messages, optional
+        What to begin with.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Root(ABC):
         domains: Domains,
         limits: Limits,
         depth: int,
-        dual: Dual | None = None,
+        messages: Messages | None = None,
     ) -> None:
-        self.network, self.flat, self.limits, self.depth = network, flat, limits, depth
-        self.start = self.root = Part(domains, Dual(flat) if dual is None else dual)
-        self.incumbent = Incumbent(self._dual)
+        self.network, self.limits, self.depth = network, limits, depth
+        self._begin(flat, domains, messages)
+        self.start = self.root
         self.sweeps, self.nodes, self.stopped = 0, 0, False
         self.losses: dict[str, int] = {}
         self.proved = 0
@@ -233,20 +233,28 @@ class Root(ABC):
         """Take out what is in no better assignment, where that is most; what is left is the root then."""
         if self._finished(self.root.units) or self.nodes + 1 >= self.limits.nodes or not self._exact:
             return False
-        part, dual, cost, assignment = self.root, self._dual, self.incumbent.cost, self.incumbent.assignment
-        leaf = part.alone or Leaf(dual.messages(), part.units)
-        kept = narrowed(dual, part.domains, dual.closed(), (cost << SCALE_BITS) - leaf.units, leaf.blocks)
+        part, cost, assignment = self.root, self.incumbent.cost, self.incumbent.assignment
+        leaf = part.alone or Leaf(self._dual.messages(), part.units)
+        spend = (cost << SCALE_BITS) - leaf.units
+        kept = narrowed(self._dual, part.domains, self._dual.closed(), spend, leaf.blocks)
         if _count(kept) > NARROWER * _count(part.domains):
             return False
-        left = arc_consistency(self.network, kept).domains
-        self.flat = flatten(self.network, left, self.flat.skeletons)
-        rest = Part(left, continued(self.flat, dual))
-        part.narrowed, part.dual, self.root = (leaf, cost << SCALE_BITS, rest), None, rest
-        self.nodes += 1
-        self.incumbent = Incumbent(self._dual)
+        left, skeletons = arc_consistency(self.network, kept).domains, self.flat.skeletons
         assert assignment is not None
+        assert leaf.messages is not None
+        part.dual = None
+        del self.flat, self.incumbent  # what they hold may be large, and goes before there is more
+        self._begin(flatten(self.network, left, skeletons), left, leaf.messages)
+        part.narrowed = leaf, cost << SCALE_BITS, self.root
+        self.nodes += 1
         self.incumbent.offer(self.flat.choice(assignment))
         return True
+
+    def _begin(self, flat: FlatNetwork, domains: Domains, messages: Messages | None = None) -> None:
+        """Make a part of the network the root, with messages of the network to begin with."""
+        self.flat = flat
+        self.root = Part(domains, Dual(flat) if messages is None else continued(flat, messages))
+        self.incumbent = Incumbent(self._dual)
 
     def _bound_blocks(self, blocks: Blocks, regions: Sequence[IntArray]) -> None:
         """Bound blocks of the network each by a search of its own; keep them where they prove more than others did."""
@@ -294,7 +302,7 @@ class Root(ABC):
         """Look among the values that pay least above the bound; return whether there is something better."""
         if not self._exact:
             return False
-        cost, dual, domains = self.incumbent.cost, self._dual, self.root.domains
+        cost, dual, domains, messages = self.incumbent.cost, self._dual, self.root.domains, self._dual.messages()
         closed, spend = dual.closed(), max(1, self.root.units >> NEAREST)
         while spend < self._missing and not self._told_to_stop():
             found = arc_consistency(self.network, narrowed(dual, domains, closed, spend))
@@ -303,7 +311,7 @@ class Root(ABC):
             if found.feasible:
                 flat = flatten(self.network, found.domains, self.flat.skeletons)
                 limits = self._region_limits
-                assignment = self._deeper(self.network, flat, found.domains, limits, dual).incumbent.assignment
+                assignment = self._deeper(self.network, flat, found.domains, limits, messages).incumbent.assignment
                 if assignment is not None:
                     self.incumbent.offer(self.flat.choice(assignment))
             spend <<= FARTHER
@@ -320,12 +328,10 @@ class Root(ABC):
         return self._deeper(network, flat, start.domains, self._region_limits).incumbent.assignment
 
     def _deeper(
-        self, network: Network, flat: FlatNetwork, domains: Domains, limits: Limits, dual: Dual | None = None
+        self, network: Network, flat: FlatNetwork, domains: Domains, limits: Limits, messages: Messages | None = None
     ) -> Root:
-        """Search a smaller network, with the messages of this one where it is part of it as it is."""
-        search = type(self)(
-            network, flat, domains, limits, self.depth + 1, None if dual is None else continued(flat, dual)
-        )
+        """Search a smaller network, or this one with fewer values and with its messages to begin with."""
+        search = type(self)(network, flat, domains, limits, self.depth + 1, messages)
         search.run()
         return search
 
