@@ -9,7 +9,7 @@ import numpy as np
 
 from solver.certificate_choices import Choices, Ints, Link, Name
 from solver.certificate_model import Model
-from solver.choice import block_bytes
+from solver.choice_tables import block_bytes
 from solver.cost.moments import NEVER, OUTPUT, Moments
 from solver.cost.reshard import INF
 from solver.graph import Use

@@ -16,7 +16,7 @@ from solver.certificate_choices import Alive, Choices, Ints, Link, Name, Prices,
 from solver.certificate_consistency import consistent
 from solver.certificate_copies import paying_pairs, wanted_pairs
 from solver.certificate_rows import Joint, joint
-from solver.choice import table
+from solver.choice_tables import table
 from solver.cost.compute import compute_times
 from solver.cost.kernel_steps import kernel_times
 from solver.cost.moves import Geometry, geometry
@@ -33,7 +33,7 @@ class Model:
         self.graph = problem.graph
         self._shared: dict[Any, Any] = {}
         self._joints: dict[str, Joint] = {}
-        self._outputs = frozenset(problem.graph.outputs)
+        self._prices: dict[str, Prices] = {}
 
     # ------------------------------------------------------------------------------------------- layouts and prices
 
@@ -52,8 +52,35 @@ class Model:
         index = self._index(tensor)
         return np.array(sorted(index[layout] for layout in layouts), np.int64)
 
+    def _stored(self, tensor: str) -> Ints:
+        """Return the numbers of the layouts in which a source may be stored; equal sources share them."""
+        wished = tensor if tensor in self.problem.spoken_of else None
+        key = "stored", self.problem.parts(tensor), self.graph.tensors[tensor].role, wished
+        if key not in self._shared:
+            self._shared[key] = self._once(self._numbers(tensor, self.problem.stored(tensor)))
+        found: Ints = self._shared[key]
+        return found
+
+    def _distinct(self, column: Ints) -> Ints:
+        """Return the layouts in a column of joint rows, each once; equal ones are one array."""
+        key = "distinct", id(column)  # of an array that lives as long as this model does
+        if key not in self._shared:
+            self._shared[key] = self._once(np.unique(column).astype(np.int64))
+        found: Ints = self._shared[key]
+        return found
+
+    def _once(self, layouts: Ints) -> Ints:
+        """Return the array of these numbers of layouts that is there already."""
+        found: Ints = self._shared.setdefault(("layouts", layouts.tobytes()), layouts)
+        return found
+
     def _price(self, tensor: str) -> Prices:
         """Return the prices between the layouts of a tensor, and where they are allowed."""
+        if tensor not in self._prices:
+            self._prices[tensor] = self._priced(tensor)
+        return self._prices[tensor]
+
+    def _priced(self, tensor: str) -> Prices:
         if self.problem.communication == "frozen":
             return self._equal_only(len(self._index(tensor)))
         fact, tariff = self.graph.tensors[tensor], self.problem.tariff(tensor)
@@ -81,7 +108,7 @@ class Model:
 
     def _delivery(self, tensor: str) -> Ints | None:
         """Return per layout the price of delivering a graph output; None for a tensor that is none, or tied."""
-        if tensor not in self._outputs or self._tied_output(tensor):
+        if not self.graph.is_output(tensor) or self._tied_output(tensor):
             return None
         found: Ints = self._price(tensor)[0][:, self._numbers(tensor, self.problem.delivered(tensor))].min(axis=1)
         return found
@@ -112,7 +139,7 @@ class Model:
         return self.graph.tensors[tensor].producer is not None and tensor not in self.problem.spoken_of
 
     def _readers(self, tensor: str) -> int:
-        return len(self.problem.uses[tensor]) + (tensor in self._outputs)
+        return len(self.problem.uses[tensor]) + self.graph.is_output(tensor)
 
     def _joint(self, node: str) -> Joint:
         """Return the joint rows of an op, pins aside; equal ops share them."""
@@ -170,17 +197,17 @@ class Model:
         problem, fact, price = self.problem, self.graph.tensors[tensor], self._price(tensor)[0]
         allowed: Ints | None = None
         if fact.producer is None:
-            made = self._numbers(tensor, problem.stored(tensor))
+            made = self._stored(tensor)
         else:
-            made = np.unique(self._joint(fact.producer).results[fact.slot])
+            made = self._distinct(self._joint(fact.producer).results[fact.slot])
             pinned = problem.pinned(tensor, tensor)
             allowed = None if pinned is None else self._numbers(tensor, pinned)
-        asked = [np.unique(self._joint(use.op).operands[use.slot]) for use in problem.uses[tensor]]
+        asked = [self._distinct(self._joint(use.op).operands[use.slot]) for use in problem.uses[tensor]]
         delivery, tied = self._delivery(tensor), self._tied_output(tensor)
         if tied:
-            asked.append(self._numbers(tensor, problem.stored(problem.ties[tensor])))
-        written = [array if array is None else array.tobytes() for array in (made, allowed, delivery)]
-        key = "pairs", id(price), tied, *written, *sorted(array.tobytes() for array in asked)
+            asked.append(self._stored(problem.ties[tensor]))
+        written = [array if array is None else array.tobytes() for array in (allowed, delivery)]
+        key = "pairs", id(price), tied, *written, id(made), *sorted(map(id, asked))
         if key not in self._shared:
             pairs = self._pairs(price, made, allowed, asked, delivery)
             if tied:
@@ -212,8 +239,8 @@ class Model:
         for node in self.graph.nodes:
             found += [self._use(use) for use in self.graph.operand_uses(node)]
             for slot, tensor in enumerate(self.graph.nodes[node].results):
-                if self._has_variable(tensor):
-                    head: Name = ("tensor", tensor)
+                head: Name = ("tensor", tensor)
+                if head in self.choices:
                     same = self._equal_only(len(self._index(tensor)))
                     price = self._price(tensor) if self._relayed(tensor) else same
                     asks = self.choices[head].made
@@ -252,7 +279,7 @@ class Model:
     def _use(self, use: Use) -> Link:
         fact = self.graph.tensors[use.tensor]
         tail: Name = ("tensor", use.tensor)
-        if self._has_variable(use.tensor):
+        if tail in self.choices:
             offers = self.choices[tail].both
         else:
             tail = ("op", str(fact.producer))

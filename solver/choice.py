@@ -9,16 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ops.bind import Row
 from ops.placement import Layout, Parts
-from solver.cost.collectives import BUCKET
+from solver.choice_tables import price_class, table, table_with
 from solver.cost.compute import compute_time
 from solver.cost.kernel_steps import KernelStep, kernel_steps
 from solver.cost.memory import Memory, Stored, plan_memory
-from solver.cost.reshard import INF, Move, ReshardTable, reshard_table
+from solver.cost.reshard import INF, Move, ReshardTable
 from solver.cost.tariff import Tariff
 from solver.formula import Atom, Expression
 from solver.graph import Use
@@ -105,32 +102,6 @@ OUTPUT = "output"
 """What stands for the use that a graph output is."""
 
 
-def table(problem: Problem, tensor: str) -> ReshardTable:
-    """Return the prices between the layouts of a tensor; equal tensors share one table."""
-    return table_with(problem, tensor, problem.tariff(tensor))
-
-
-def table_with(problem: Problem, tensor: str, tariff: Tariff) -> ReshardTable:
-    """Return the prices between the layouts of a tensor where other collectives may run."""
-    fact = problem.graph.tensors[tensor]
-    local = problem.communication != "any"
-    bucket = BUCKET if tensor in problem.bucketed else None
-    asked = fact.shape, fact.itemsize, problem.parts(tensor), problem.mesh, problem.kinds
-    return reshard_table(*asked, local, bucket, tariff)
-
-
-def block_bytes(problem: Problem, tensor: str) -> NDArray[np.int64]:
-    """Return the bytes of one device's block of a tensor in each of its layouts; equal tensors share them."""
-    fact, parts = problem.graph.tensors[tensor], problem.parts(tensor)
-    key = fact.shape, fact.itemsize, parts
-    known = problem.block_bytes
-    if key not in known:
-        blocks = (local_shape(layout, fact.shape, parts, problem.mesh.sizes) for layout in problem.layouts(tensor))
-        known[key] = np.array([math.prod(block) * fact.itemsize for block in blocks], np.int64)
-    found: NDArray[np.int64] = known[key]
-    return found
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What follows from a choice.
@@ -152,11 +123,10 @@ class Evaluation:
     def made(self, tensor: str) -> Layout:
         """Return the layout in which a result is produced; of a source its storage."""
         if tensor not in self._made:
-            fact = self.problem.graph.tensors[tensor]
-            if fact.producer is None:
+            producer = self.problem.graph.tensors[tensor].producer
+            if producer is None:
                 return self.choice.stored[tensor]
-            placed = [row.results[fact.slot] for row in self.rows(fact.producer)]
-            self._made[tensor] = self.problem.canonical(tensor, placed)
+            self._place(producer)
         return self._made[tensor]
 
     @cached_property
@@ -171,12 +141,33 @@ class Evaluation:
         """Return the layout that a use reads."""
         place = use.op, use.slot
         if place not in self._needed:
-            placed = [row.operands[use.slot] for row in self.rows(use.op)]
-            self._needed[place] = self.problem.canonical(use.tensor, [p for p in placed if p is not None])
+            self._place(use.op)
         return self._needed[place]
 
     @cached_property
     def _needed(self) -> dict[tuple[str, int], Layout]:
+        return {}
+
+    def _place(self, node: str) -> None:
+        """Work out what an op needs and makes; ops of one class share it where their tensors have equal parts."""
+        asked = self.problem
+        uses, results = asked.graph.operand_uses(node), asked.graph.nodes[node].results
+        tensors = *(use.tensor for use in uses), *results
+        key = *self._class(node), *map(asked.parts, tensors)
+        if key not in self._placed:
+            rows = self.rows(node)
+            columns = [[row.operands[use.slot] for row in rows] for use in uses]
+            columns += [[row.results[slot] for row in rows] for slot in range(len(results))]
+            self._placed[key] = [
+                asked.canonical(tensor, [p for p in column if p is not None])
+                for tensor, column in zip(tensors, columns, strict=True)
+            ]
+        layouts = self._placed[key]
+        self._needed.update(zip(((node, use.slot) for use in uses), layouts, strict=False))
+        self._made.update(zip(results, layouts[len(uses) :], strict=True))
+
+    @cached_property
+    def _placed(self) -> dict[tuple[object, ...], list[Layout]]:
         return {}
 
     def compute(self, node: str) -> int:
@@ -249,6 +240,8 @@ class Evaluation:
 
     def table(self, tensor: str) -> ReshardTable:
         """Return the prices between the layouts of a tensor by which ways are chosen."""
+        if self._levy == self.problem.levy:
+            return table(self.problem, tensor)
         return table_with(self.problem, tensor, replace(self.problem.tariff(tensor), levy=self._levy))
 
     def path(self, tensor: str, source: Layout, target: Layout) -> tuple[Move, ...]:
@@ -298,7 +291,7 @@ class Evaluation:
     def reads(self, tensor: str) -> list[tuple[str, Layout, Layout]]:
         """Return per use of a tensor, delivery as a graph output last, what it reads and what it needs."""
         wanted = [(use.name, self.needed(use)) for use in self.problem.uses[tensor]]
-        if tensor in self.problem.graph.outputs:
+        if self.problem.graph.is_output(tensor):
             wanted.append((OUTPUT, self.delivered(tensor)))
         return [(name, self.source_of(tensor, target, name), target) for name, target in wanted]
 
@@ -316,12 +309,21 @@ class Evaluation:
         return found
 
     def _reshard(self, tensor: str, uses: tuple[str, ...], source: Layout, target: Layout, *, shared: bool) -> Reshard:
-        moves, axes = self.path(tensor, source, target), self.problem.mesh.axes
-        told = tuple(
-            Collective(move.kind, ",".join(axes[axis] for axis in move.axes), move.bytes, move.time / 10**12)
-            for move in moves
-        )
-        return Reshard(tensor, uses, source, target, shared, moves, told)
+        key = *price_class(self.problem, tensor), source, target
+        if key not in self._ways:
+            moves, axes = self.path(tensor, source, target), self.problem.mesh.axes
+            self._ways[key] = (
+                moves,
+                tuple(
+                    Collective(move.kind, ",".join(axes[axis] for axis in move.axes), move.bytes, move.time / 10**12)
+                    for move in moves
+                ),
+            )
+        return Reshard(tensor, uses, source, target, shared, *self._ways[key])
+
+    @cached_property
+    def _ways(self) -> dict[tuple[object, ...], tuple[tuple[Move, ...], tuple[Collective, ...]]]:
+        return {}
 
     @cached_property
     def memory(self) -> Memory:

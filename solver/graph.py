@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ops.bind import BoundRule
 from ops.notation import RuleError
 from ops.registry import rule_for
+from solver.graph_digraph import digraph_of
 from solver.graph_operands import operand_names
 from solver.graph_ties import check_gradient, check_order, check_repeat, check_tie
 from solver.graph_values import (
@@ -67,9 +68,6 @@ class Graph:
 
     def __init__(self, name: str = "graph") -> None:
         self.name = name
-        self.digraph = nx.MultiDiGraph(name=name)
-        """Nodes ``("op", name)`` and ``("tensor", name)`` with ``payload`` a `Node` or `Tensor`; an edge from a tensor
-        to an op has ``payload`` a `Use`, one from an op to a tensor the result slot."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: dict[str, Node] = {}
         self.outputs: list[str] = []
@@ -86,6 +84,9 @@ class Graph:
         self._bound: dict[tuple[Any, ...], BoundRule] = {}
         self._counts: dict[str, int] = {}
         self._uses: dict[str, list[Use]] = {}
+        self._readers: dict[str, list[Use]] = {}
+        self._digraph: nx.MultiDiGraph | None = None
+        self._leaving: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}: {len(self.nodes)} ops, {len(self.tensors)} tensors, {len(self.outputs)} outputs)"
@@ -188,9 +189,10 @@ class Graph:
         """
         for tensor in tensors:
             self._own(tensor, f"output of graph {self.name!r}")
-            if tensor.name in self.outputs:
+            if tensor.name in self._leaving:
                 raise GraphError(f"{tensor.name!r} is an output of graph {self.name!r} already")
             self.outputs.append(tensor.name)
+            self._leaving.add(tensor.name)
 
     def tie(self, follower: Tensor, leader: Tensor) -> None:
         """Let one tensor lie as another is stored (docs/semantics.md, section 2).
@@ -257,7 +259,11 @@ class Graph:
         """Return the uses of a tensor, in program order; being an output is no use in this list."""
         if not isinstance(tensor, str) or tensor not in self.tensors:
             raise GraphError(f"graph {self.name!r} has no tensor {tensor!r}")
-        return [use for _, _, use in self.digraph.out_edges(("tensor", tensor), data="payload")]
+        return list(self._readers[tensor])
+
+    def is_output(self, tensor: str) -> bool:
+        """Tell whether a tensor leaves the graph."""
+        return tensor in self._leaving
 
     def operand_uses(self, node: str) -> list[Use]:
         """Return the uses that an op makes, by slot; absent operands are left out."""
@@ -265,10 +271,19 @@ class Graph:
         return list(self._uses[node])
 
     @property
+    def digraph(self) -> nx.MultiDiGraph:
+        """Nodes ``("op", name)`` and ``("tensor", name)`` with ``payload`` a `Node` or `Tensor`; an edge from a tensor
+        to an op has ``payload`` a `Use`, one from an op to a tensor the result slot. It is written when asked for.
+        """
+        if self._digraph is None:
+            self._digraph = digraph_of(self)
+        return self._digraph
+
+    @property
     def unused(self) -> list[str]:
         """Inputs, parameters, states and constants that no op reads and that are no output: worth a warning."""
         sources = (tensor.name for tensor in self.tensors.values() if tensor.producer is None)
-        return [name for name in sources if name not in self.outputs and not self.uses(name)]
+        return [name for name in sources if name not in self._leaving and not self.uses(name)]
 
     def bind(
         self,
@@ -342,22 +357,20 @@ class Graph:
 
     def _add_tensor(self, tensor: Tensor) -> None:
         self.tensors[tensor.name] = tensor
-        self.digraph.add_node(("tensor", tensor.name), payload=tensor)
+        self._readers[tensor.name] = []
+        self._digraph = None
 
     def _add_node(self, node: Node, bound: BoundRule, results: Sequence[Tensor]) -> None:
-        key = ("op", node.name)
         self.nodes[node.name] = node
-        self.digraph.add_node(key, payload=node)
         self._uses[node.name] = [
             Use(node.name, slot.name, index, tensor)
             for index, (slot, tensor) in enumerate(zip(bound.operands, flat(node.operands), strict=True))
             if slot is not None and tensor is not None
         ]
         for use in self._uses[node.name]:
-            self.digraph.add_edge(("tensor", use.tensor), key, key=use.slot, payload=use)
+            self._readers[use.tensor].append(use)
         for tensor in results:
             self._add_tensor(tensor)
-            self.digraph.add_edge(key, ("tensor", tensor.name), key=tensor.slot, payload=tensor.slot)
 
     def _infer(self, node: Node, signature: Signature) -> _Inferred:
         """Bind a new node without parts, and find what its results are."""

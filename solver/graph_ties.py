@@ -31,7 +31,7 @@ def check_tie(graph: Graph, follower: str, leader: str) -> None:
         raise GraphError(f"{where}: {tensors[follower]} and {tensors[leader]} differ in shape, and tied tensors agree")
     if tensors[follower].role == "constant":
         raise GraphError(f"{where}: {follower!r} is a constant, which every device stores whole; leave the tie out")
-    if tensors[follower].role == "result" and follower not in graph.outputs:
+    if tensors[follower].role == "result" and not graph.is_output(follower):
         raise GraphError(
             f"{where}: {follower!r} is neither an input, parameter or state nor an output of graph {graph.name!r}; "
             f"call output({follower}) first, or tie what leaves the graph"

@@ -128,17 +128,21 @@ class Use:
         The index among the op's flat operand slots (absent ones count).
     tensor : str
         What is read.
+
+    Attributes
+    ----------
+    name : str
+        ``op/operand``.
     """
 
     op: str
     operand: str
     slot: int
     tensor: str
+    name: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        """``op/operand``."""
-        return f"{self.op}/{self.operand}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.op}/{self.operand}")
 
 
 def flat(operands: Sequence[OperandNames]) -> list[str | None]:

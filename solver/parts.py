@@ -140,10 +140,15 @@ def bind_refined(
     dict
         Op -> bound rule; ops that are equal share one.
     """
-    return {
-        name: graph.bind(name, node_factor_parts(node, graph.bind(name), parts), capabilities)
-        for name, node in graph.nodes.items()
-    }
+    found: dict[str, BoundRule] = {}
+    known: dict[tuple[int, tuple[Parts, ...]], BoundRule] = {}
+    for name, node in graph.nodes.items():
+        bound = graph.bind(name)
+        key = id(bound), tuple(parts[tensor] for tensor in (*flat(node.operands), *node.results) if tensor is not None)
+        if key not in known:
+            known[key] = graph.bind(name, node_factor_parts(node, bound, parts), capabilities)
+        found[name] = known[key]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

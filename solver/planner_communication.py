@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.choice import Evaluation, table
+from solver.choice import Evaluation
+from solver.choice_tables import table
 from solver.plan import UNPROVED, Plan
 from solver.problem import Problem
 from solver.search.joint import JointTable

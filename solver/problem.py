@@ -162,11 +162,12 @@ class Problem:
 
     def tariff(self, tensor: str | None = None) -> Tariff:
         """Return what may run, and how its time counts, for the reshards of a tensor, or (None) inside kernels."""
-        if tensor not in self._tariffs:
-            self._tariffs[tensor] = Tariff(
-                forbidden(self.mesh, self.policy, tensor), self.overlap, self.counted[0], self.levy
+        subject = tensor if self.policy else None
+        if subject not in self._tariffs:
+            self._tariffs[subject] = Tariff(
+                forbidden(self.mesh, self.policy, subject), self.overlap, self.counted[0], self.levy
             )
-        return self._tariffs[tensor]
+        return self._tariffs[subject]
 
     @cached_property
     def _tariffs(self) -> dict[str | None, Tariff]:
@@ -201,7 +202,14 @@ class Problem:
 
     def layouts(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts of a tensor, each once."""
-        return tuple(dict.fromkeys(self.written(tensor).values()))
+        parts = self.parts(tensor)
+        if parts not in self._layouts:
+            self._layouts[parts] = tuple(dict.fromkeys(self.written(tensor).values()))
+        return self._layouts[parts]
+
+    @cached_property
+    def _layouts(self) -> dict[Parts, tuple[Layout, ...]]:
+        return {}
 
     def canonical(self, tensor: str, layout: Sequence[Placement]) -> Layout:
         """Return the one name of a layout of a tensor."""
@@ -228,7 +236,7 @@ class Problem:
 
     @cached_property
     def block_bytes(self) -> dict[Any, Any]:
-        """What `solver.choice.block_bytes` has worked out before."""
+        """What `solver.choice_tables.block_bytes` has worked out before."""
         return {}
 
     @cached_property
@@ -285,6 +293,8 @@ class Problem:
 
         A layout meets them when one legal way to write it has every wanted placement (docs/semantics.md, Pins).
         """
+        if subject not in self.spoken_of:
+            return None
         wanted: list[tuple[int, tuple[Placement, ...]]] = [
             (pin.axis, (pin.placement,)) for pin in self.pins_on.get(subject, ()) if self.mesh.sizes[pin.axis] > 1
         ]
@@ -312,13 +322,17 @@ class Problem:
 
     def stored(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts in which a source may be stored, pins included."""
-        allowed = self.pinned(tensor, tensor)
-        everywhere = self.layouts(tensor)
-        if self.graph.tensors[tensor].role == "constant":
-            everywhere = everywhere[:1]
-        return tuple(
-            layout for layout in everywhere if not is_partial(layout) and (allowed is None or layout in allowed)
-        )
+        allowed, constant = self.pinned(tensor, tensor), self.graph.tensors[tensor].role == "constant"
+        key = self.parts(tensor), constant
+        if key not in self._stored:
+            everywhere = self.layouts(tensor)[:1] if constant else self.layouts(tensor)
+            self._stored[key] = tuple(layout for layout in everywhere if not is_partial(layout))
+        found = self._stored[key]
+        return found if allowed is None else tuple(layout for layout in found if layout in allowed)
+
+    @cached_property
+    def _stored(self) -> dict[tuple[Parts, bool], tuple[Layout, ...]]:
+        return {}
 
     def delivered(self, tensor: str) -> tuple[Layout, ...]:
         """Return the layouts in which a graph output may be delivered: without P, but where a pin asks for it.

@@ -190,7 +190,7 @@ def last_reads(graph: Graph) -> dict[str, list[str]]:
             last[name] = node.name
     found: dict[str, list[str]] = {}
     for name, node_name in last.items():
-        if name not in graph.outputs:
+        if not graph.is_output(name):
             found.setdefault(node_name, []).append(name)
     return found
 

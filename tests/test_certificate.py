@@ -21,7 +21,7 @@ from solver.certificate import CertificateError, certified_bound, proved
 from solver.certificate_choices import Link
 from solver.certificate_model import Model, Name
 from solver.certificate_rows import joint_rows, offered
-from solver.choice import table
+from solver.choice_tables import table
 from solver.cost.compute import compute_time
 from solver.cost.reshard import INF
 from solver.plan import Plan

@@ -109,7 +109,7 @@ def _out_of_room(_: object) -> None:
 
 @pytest.mark.parametrize("sizes", [1, 2, 3])
 def test_tables_that_are_too_large_leave_the_plan_of_the_first_model(sizes: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("solver.search.build.MOST_BYTES", 100)
+    monkeypatch.setattr("solver.search.builder.MOST_BYTES", 100)
     first_plan(plan(mlp(), Mesh({f"a{i}": 2 for i in range(sizes)})))
 
 

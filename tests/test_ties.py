@@ -17,7 +17,7 @@ from ops.placement import Replicate, Shard
 from solver import Mesh, plan, reference
 from solver.certificate import proved
 from solver.certificate_model import Model
-from solver.choice import table
+from solver.choice_tables import table
 from solver.constraints.policy import untie
 from solver.graph import Graph
 from solver.plan import Plan

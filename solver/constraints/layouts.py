@@ -44,6 +44,8 @@ class Layouts:
     def __init__(self, clauses: Clauses, problem: Problem, explaining: bool = False) -> None:
         self.clauses, self.problem, self.explaining = clauses, problem, explaining
         self._clashes: dict[tuple[Parts, bool], list[Clash]] = {}
+        self._labels: dict[Parts, tuple[Placement, ...]] = {}
+        self._spelled: dict[Parts, list[tuple[Layout, tuple[int, ...]]]] = {}
 
     def free(self, tensor: str, place: Place, *, partial: bool = True, legal: bool = True) -> None:
         """Let a place take any legal layout of a tensor, however it is written.
@@ -57,8 +59,8 @@ class Layouts:
         legal : bool, optional
             Whether to leave out illegal layouts here; False where something else sees to it.
         """
-        clauses, parts = self.clauses, self.problem.parts(tensor)
-        options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
+        clauses = self.clauses
+        options = [p for p in self.labels(tensor) if partial or not isinstance(p, Partial)]
         clauses.always()
         for axis, size in enumerate(self.problem.mesh.sizes):
             offered = options if size > 1 else [Replicate()]
@@ -73,7 +75,7 @@ class Layouts:
         """Return the smallest sets of placements that no legal layout of a tensor has together, and why."""
         parts = self.problem.parts(tensor)
         if (parts, partial) not in self._clashes:
-            options = [p for p in placements(parts, self.problem.kinds) if partial or not isinstance(p, Partial)]
+            options = [p for p in self.labels(tensor) if partial or not isinstance(p, Partial)]
             self._clashes[parts, partial] = list(_clashes(self.problem, tensor, options))
         return self._clashes[parts, partial]
 
@@ -99,7 +101,7 @@ class Layouts:
         allowed : callable
         """
         for axis in range(len(self.problem.mesh.sizes)):
-            for label in placements(self.problem.parts(tensor), self.problem.kinds):
+            for label in self.labels(tensor):
                 literal = self.clauses.known(*place, axis, label)
                 if literal != FALSE and not allowed(axis, label):
                     self.clauses.clause(negation(literal))
@@ -118,25 +120,43 @@ class Layouts:
         dict
             In the order of the layouts of the tensor as they are written.
         """
+        every = self._every(tensor, place)
         found: Ways = {}
-        for way, layout in self.problem.written(tensor).items():
-            if FALSE not in (literals := self._literals(place, way)):
+        for layout, way in self.spelled(tensor):
+            if FALSE not in (literals := tuple(every[position] for position in way)):
                 found.setdefault(layout, []).append(literals)
         return found
 
     def at(self, tensor: str, place: Place, layout: Layout) -> Literal:
         """Return the formula that holds where a place has a layout, however it is written."""
-        meant = (self._literals(place, way) for way, one in self.problem.written(tensor).items() if one == layout)
+        every = self._every(tensor, place)
+        meant = [tuple(every[position] for position in way) for one, way in self.spelled(tensor) if one == layout]
         ways = [_both(literals) for literals in meant if FALSE not in literals]
         return ways[0] if len(ways) == 1 else f"(or {' '.join(ways)})" if ways else FALSE
 
-    def _literals(self, place: Place, way: Layout) -> Way:
-        """Return what says that a place is written in some way, false where it has no Boolean for that."""
-        return tuple(
-            self.clauses.known(*place, axis, label)
-            for axis, (label, size) in enumerate(zip(way, self.problem.mesh.sizes, strict=True))
-            if size > 1
-        )
+    def labels(self, tensor: str) -> tuple[Placement, ...]:
+        """Return the placements that a tensor may have on a mesh axis of size 2 or more."""
+        parts = self.problem.parts(tensor)
+        if parts not in self._labels:
+            self._labels[parts] = placements(parts, self.problem.kinds)
+        return self._labels[parts]
+
+    def spelled(self, tensor: str) -> list[tuple[Layout, tuple[int, ...]]]:
+        """Return every way to write a layout of a tensor: the layout, and where in `_every` stands what it says."""
+        parts = self.problem.parts(tensor)
+        if parts not in self._spelled:
+            number = {label: i for i, label in enumerate(self.labels(tensor))}
+            axes = [axis for axis, size in enumerate(self.problem.mesh.sizes) if size > 1]
+            self._spelled[parts] = [
+                (layout, tuple(i * len(number) + number[way[axis]] for i, axis in enumerate(axes)))
+                for way, layout in self.problem.written(tensor).items()
+            ]
+        return self._spelled[parts]
+
+    def _every(self, tensor: str, place: Place) -> list[Literal]:
+        """Return what says each placement on each mesh axis of size 2 or more, false where there is no Boolean."""
+        axes = [axis for axis, size in enumerate(self.problem.mesh.sizes) if size > 1]
+        return [self.clauses.known(*place, axis, label) for axis in axes for label in self.labels(tensor)]
 
     def lead(self, tensor: str, source: Place, target: Place, reach: Reach, stays: Stays = always) -> None:
         """Demand of a target that it lies in a layout that its source leads to.
@@ -186,14 +206,14 @@ class Layouts:
             return
         known, problem = self.clauses.known, self.problem
         for axis, size in enumerate(problem.mesh.sizes):
-            for label in placements(problem.parts(tensor), problem.kinds) if size > 1 else ():
+            for label in self.labels(tensor) if size > 1 else ():
                 here, there = known(*source, axis, label), known(*target, axis, label)
                 if here != FALSE:
                     self.clauses.clause(negation(here), there)
 
     def _keep(self, tensor: str, source: Place, target: Place, stays: Stays) -> None:
         known, problem = self.clauses.known, self.problem
-        moving = [p for p in placements(problem.parts(tensor), problem.kinds) if not isinstance(p, Replicate)]
+        moving = [p for p in self.labels(tensor) if not isinstance(p, Replicate)]
         for clash in (*self.illegal(tensor, source), *self.illegal(tensor, target)):
             for axis, label in product(range(len(problem.mesh.sizes)), moving):
                 here, there = known(*source, axis, label), known(*target, axis, label)

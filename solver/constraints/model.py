@@ -100,7 +100,7 @@ def spoken_of(problem: Problem, node: str, near: Collection[str]) -> list[tuple[
     return places + [
         (("made", tensor), tensor)
         for tensor in results
-        if problem.uses[tensor] or tensor in problem.spoken_of or tensor in problem.graph.outputs
+        if problem.uses[tensor] or tensor in problem.spoken_of or problem.graph.is_output(tensor)
     ]
 
 

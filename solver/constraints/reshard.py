@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from ops.placement import Partial, Placement
-from solver.choice import table, table_with
+from solver.choice_tables import table, table_with
 from solver.constraints.layouts import Layouts, Place, Reach, Stays, always
 from solver.constraints.policy_kinds import Policy
 from solver.constraints.reason import Reason, policy_reason
@@ -37,7 +37,7 @@ def targets_of(problem: Problem, tensor: str) -> list[Place]:
     if tensor in problem.spoken_of and problem.graph.tensors[tensor].producer is not None:
         needed.append(("held", tensor))
     tied = problem.delivered_as(tensor) is not None
-    return [*needed, ("delivered", tensor)] if tied or tensor in problem.graph.outputs else needed
+    return [*needed, ("delivered", tensor)] if tied or problem.graph.is_output(tensor) else needed
 
 
 def delivery_reason(problem: Problem, tensor: str) -> Reason:
@@ -91,7 +91,7 @@ class Communication:
     def add(self) -> None:
         """Write it under the wish, or under the policies that confine a tensor; how outputs leave is a reason each."""
         problem = self.problem
-        outputs = [tensor for tensor in self.tensors if tensor in problem.graph.outputs]
+        outputs = [tensor for tensor in self.tensors if problem.graph.is_output(tensor)]
         leaving = [tensor for tensor in outputs if problem.delivered_as(tensor) is None]
         for tensor in leaving:
             self.layouts.free(tensor, ("delivered", tensor), legal=False)

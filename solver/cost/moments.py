@@ -75,7 +75,7 @@ class Moments:
         """Return the class of every use of a tensor, by name, that of its delivery as a graph output included."""
         if tensor not in self._classes:
             found = {use.name: self._class(self._position[use.op]) for use in self.graph.uses(tensor)}
-            if tensor in self.graph.outputs:
+            if self.graph.is_output(tensor):
                 found[OUTPUT] = 2 * len(self.ops)
             self._classes[tensor] = found
         return self._classes[tensor]

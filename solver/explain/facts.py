@@ -10,7 +10,7 @@ from math import prod
 
 from ops.bind import BoundRule
 from ops.placement import Parts, Placement, Replicate
-from solver.choice import table, table_with
+from solver.choice_tables import table, table_with
 from solver.constraints.layouts import Layouts, Place, always, clash_reason
 from solver.constraints.model import may_be_stored, spoken_of, storage_reason
 from solver.constraints.op_rules import OpRules, Picked

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.placement import Layout, Placement, Replicate
-from solver.choice import Choice, table
+from solver.choice import Choice
+from solver.choice_tables import table
 from solver.cost.reshard import INF
 from solver.graph import Use
 from solver.plan import Plan

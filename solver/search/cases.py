@@ -50,6 +50,8 @@ class Searched:
     def broken(self) -> Expression | None:
         """Return the first expression that the best assignment breaks."""
         assert self.found.assignment is not None
+        if not self.built.problem.expressions:
+            return None
         return broken(self.built.problem, self.built.choice(self.found.assignment))
 
 

@@ -8,11 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from solver.choice import block_bytes
+from solver.choice_tables import block_bytes
 from solver.cost.moments import NEVER, OUTPUT, Moments
 from solver.graph import Use
 from solver.problem import Problem
-from solver.search.build import Builder, Built
+from solver.search.build import Built, written
+from solver.search.builder import Builder
 from solver.search.copies import Pairs
 from solver.search.flat import scaled
 from solver.search.network import INF, BoolArray, Edge, IdArray, IntArray, Network, Variable
@@ -189,7 +190,7 @@ class StoringBuilder(Builder):
         uses = [use for op in self.problem.graph.nodes for use in self.problem.graph.operand_uses(op)]
         operands = [self._operand(edges[use.name], use) for use in uses if use.op in self.moments.number]
         own = tuple(self._own(variable) for variable in self.variables)
-        return Storing(replace(self.built(), spells=self.spells), self.moments, own, tuple(operands))
+        return Storing(replace(written(self), spells=self.spells), self.moments, own, tuple(operands))
 
     # ------------------------------------------------------------------------------------------------------ the values
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from solver.choice import MADE, block_bytes, table
+from solver.choice import MADE
+from solver.choice_tables import block_bytes, table
 from solver.cost.memory import Memory, Stored, plan_memory
 from solver.search.build import Built
 from solver.search.joint import JointTable

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 
 import numpy as np
 
-from solver.layout import local_shape
+from solver.choice_tables import block_bytes
 from solver.search.build import Built
 from solver.search.network import INF, Edge, IntArray
 
@@ -39,18 +38,28 @@ class _Thrift:
         for edge in built.network.edges:
             self.out[edge.tail].append(edge)
             self.into[edge.head].append(edge)
-        self._elements: dict[tuple[object, ...], IntArray] = {}
+        self._known: dict[tuple[object, ...], IntArray] = {}
 
     def result(self) -> tuple[int, ...]:
         """Go once from the last variable to the first: what a use reads decides what its producer may make."""
         for i in reversed(range(len(self.chosen))):
-            prices = self._prices(i)
-            ties = np.flatnonzero(prices == prices[self.chosen[i]])
+            ties = self._ties(i)
             if len(ties) > 1:
                 stored = self._stored(i, ties)
                 if stored.min() < stored[ties == self.chosen[i]][0]:
                     self.chosen[i] = int(ties[stored.argmin()])
         return tuple(self.chosen)
+
+    def _ties(self, i: int) -> IntArray:
+        """Return the values that cost what the chosen one does; variables with equal edges share them."""
+        chosen = self.chosen
+        out = [(id(e.table), id(e.tail_index), int(e.head_index[chosen[e.head]])) for e in self.out[i]]
+        into = [(id(e.table), id(e.head_index), *e.tail_index[chosen[e.tail]].tolist()) for e in self.into[i]]
+        key = id(self.built.network.variables[i].cost), chosen[i], tuple(out), tuple(into)
+        if key not in self._known:
+            prices = self._prices(i)
+            self._known[key] = np.flatnonzero(prices == prices[chosen[i]])
+        return self._known[key]
 
     def _prices(self, i: int) -> IntArray:
         """Return what each value of a variable costs beside what the others have chosen."""
@@ -67,23 +76,13 @@ class _Thrift:
         """Return the local bytes of what values make, need or hold."""
         built, name = self.built, self.built.network.variables[i].name
         if built.network.variables[i].kind == "tensor":
-            pairs, bytes_of = built.pairs[name], self._bytes(name)
+            pairs, bytes_of = built.pairs[name], block_bytes(built.problem, name)
             made, held = pairs.made[values], pairs.held[values]
             return bytes_of[made] + np.where(made == held, 0, bytes_of[held])
         joint, rows = built.joint[name], built.kept[name][values]
         total = np.zeros(len(values), np.int64)
         for use in built.problem.graph.operand_uses(name):
-            total += self._bytes(use.tensor)[joint.operands[use.slot][rows]]
+            total += block_bytes(built.problem, use.tensor)[joint.operands[use.slot][rows]]
         for slot, tensor in enumerate(built.problem.graph.nodes[name].results):
-            total += self._bytes(tensor)[joint.results[slot][rows]]
+            total += block_bytes(built.problem, tensor)[joint.results[slot][rows]]
         return total
-
-    def _bytes(self, tensor: str) -> IntArray:
-        """Return the bytes of one device's block in each layout of a tensor."""
-        problem = self.built.problem
-        fact, parts = problem.graph.tensors[tensor], problem.parts(tensor)
-        key = (fact.shape, parts, fact.itemsize)
-        if key not in self._elements:
-            blocks = [local_shape(layout, fact.shape, parts, problem.mesh.sizes) for layout in problem.layouts(tensor)]
-            self._elements[key] = np.array([math.prod(block) * fact.itemsize for block in blocks], np.int64)
-        return self._elements[key]
