@@ -207,12 +207,15 @@ def _highs(given: Instance, limit: float, *, whole: bool) -> Answer:
     solver.run()
     status = solver.getModelStatus()
     proved = status == highspy.HighsModelStatus.kOptimal
-    if not proved and status != highspy.HighsModelStatus.kTimeLimit:
+    spent = highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kMemoryLimit
+    if not proved and status not in spent:
         raise RuntimeError(f"HiGHS ended early: {solver.modelStatusToString(status)}")
     info = solver.getInfo()
     cost = info.objective_function_value * 1e6
     if not whole:
         return watch.answer(False, None, cost if proved else None)
+    if status == highspy.HighsModelStatus.kMemoryLimit:
+        return watch.answer(False, None, None)
     some = np.isfinite(cost) and info.primal_solution_status == 2
     bound = info.mip_dual_bound * 1e6
     return watch.answer(proved, cost if some else None, bound if np.isfinite(bound) else None)

@@ -144,9 +144,8 @@ def sums(
     """
     number = {name: i for i, name in enumerate(choices)}
     reach = [counting.most(one.most, one.stored) for one in choices.values()] + [0]
-    masks = {
-        name: alive[name].tobytes() for name in dict.fromkeys(end for link in (*links, *outer) for end in link.ends)
-    }
+    known = {id(mask): mask.tobytes() for mask in alive.values()}
+    masks = {name: known[id(mask)] for name, mask in alive.items()}
     classes: dict[Any, _Class] = {}
     for link, inner in (*((link, True) for link in links), *((link, False) for link in outer)):
         pair, tail, head = given.get(link.name), number.get(link.tail, -1), number.get(link.head, -1)
@@ -164,7 +163,8 @@ def sums(
             reach[tail] += read.largest[vectors[0]]
             reach[head] += read.largest[vectors[1]]
     dtype = np.int64 if max(reach[:-1], default=0) < LARGEST else object
-    values = _of_variables(choices, alive, read, classes.values(), counting, dtype)
+    own = _own(choices, alive, masks, counting, dtype)
+    values = dict(zip(choices, _with_messages(own, read, classes.values(), dtype), strict=True))
     edges = {
         name: least
         for key, one in classes.items()
@@ -174,22 +174,26 @@ def sums(
     return Sums(values, edges)
 
 
-def _of_variables(
-    choices: Mapping[Name, Choices],
-    alive: Alive,
-    read: Messages,
-    classes: Iterable[_Class],
-    counting: Counting,
-    dtype: Any,
-) -> dict[Name, Ints]:
+def _own(
+    choices: Mapping[Name, Choices], alive: Alive, masks: Mapping[Name, bytes], counting: Counting, dtype: Any
+) -> list[Ints]:
+    """Return what the values that are left of each variable cost by themselves; equal variables share it."""
+    known: dict[tuple[int, int, bytes], Ints] = {}
+    found = []
+    for name, one in choices.items():
+        alike = id(one.price), id(one.stored), masks[name]
+        if alike not in known:
+            stored = None if one.stored is None else one.stored[:, alive[name]]
+            known[alike] = counting.counted(one.price[alive[name]], stored, dtype)
+        found.append(known[alike])
+    return found
+
+
+def _with_messages(own: Sequence[Ints], read: Messages, classes: Iterable[_Class], dtype: Any) -> Sequence[Ints]:
     """Return the own price of every value, with the messages of its edges."""
-    values = [
-        counting.counted(one.price[alive[name]], None if one.stored is None else one.stored[:, alive[name]], dtype)
-        for name, one in choices.items()
-    ]
-    if not values:
-        return {}
-    found, starts = np.concatenate(values), np.cumsum([0, *map(len, values)])
+    if not own:
+        return []
+    found, starts = np.concatenate(own), np.cumsum([0, *map(len, own)])
     for one in classes:
         if one.pairs:
             tails, heads = (one.messages(read, end, dtype) for end in (0, 1))
@@ -197,7 +201,7 @@ def _of_variables(
             for ends, felt in ((one.tails, offered), (one.heads, heads[:, one.asks])):
                 at = np.array(ends)
                 np.add.at(found, starts[at[at >= 0], None] + np.arange(felt.shape[1]), felt[at >= 0])
-    return dict(zip(choices, np.split(found, starts[1:-1]), strict=True))
+    return np.split(found, starts[1:-1])
 
 
 def _of_edges(one: _Class, read: Messages, counting: Counting) -> list[int]:

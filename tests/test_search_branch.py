@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from networks import assert_optimal, best_cost, edge, frustrated, proved, random_network, single, transformer, variables
@@ -219,6 +221,31 @@ def test_an_interrupt_before_anything_is_known_proves_nothing(monkeypatch: pytes
     result = solve(network)
     assert (result.assignment, result.cost, result.bound, result.infeasible) == (None, INF, 0, False)
     assert proved(network, result.tree) >= 0
+
+
+@pytest.mark.parametrize("broken", ["flatten", "continued", "arc_consistency", "narrowed", "Blocks"])
+@pytest.mark.parametrize("after", range(1, 5))
+def test_an_interrupt_while_values_leave_keeps_what_is_known(
+    broken: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root, "BLOCK", 4)
+    monkeypatch.setattr(root, "NARROWER", 0.999)
+    network, calls, whole = frustrated(3, 9, values=3), 0, getattr(root, broken)
+
+    def interrupt(*given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            raise KeyboardInterrupt
+        return whole(*given, **more)
+
+    best = best_cost(network)
+    monkeypatch.setattr(root, broken, interrupt)
+    result = solve(network)
+    assert result.bound <= best <= result.cost
+    assert min(-(-proved(network, result.tree) >> SCALE_BITS), result.cost) >= result.bound
+    if result.assignment is not None:
+        assert network.cost(result.assignment) == result.cost
 
 
 @pytest.mark.parametrize("copies", [False, True])

@@ -32,6 +32,15 @@ class Incumbent:
     ----------
     dual : Dual
         Messages of the whole network.
+
+    Attributes
+    ----------
+    cost : int
+        In picoseconds; INF where nothing allowed was seen.
+    choice : int32 array or None
+        The flat values that were chosen.
+    assignment : tuple of int or None
+        The values of the network that they stand for.
     """
 
     def __init__(self, dual: Dual) -> None:
@@ -40,11 +49,7 @@ class Incumbent:
         self.values = dual.values
         self.cost = INF
         self.choice: IdArray | None = None
-
-    @property
-    def assignment(self) -> tuple[int, ...] | None:
-        """The values of the network that were chosen, None where nothing allowed was seen."""
-        return None if self.choice is None else self.network.assignment(self.choice)
+        self.assignment: tuple[int, ...] | None = None
 
     def offer(self, choice: IdArray) -> bool:
         """Improve a choice by descent, mix it with the best one, and keep what is cheaper.
@@ -94,7 +99,7 @@ class Incumbent:
         cost = self._price(choice)
         if cost >= self.cost:
             return False
-        self.cost, self.choice = cost, choice
+        self.cost, self.choice, self.assignment = cost, choice, self.network.assignment(choice)
         return True
 
     def _price(self, choice: IdArray) -> int:

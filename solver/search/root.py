@@ -233,28 +233,34 @@ class Root(ABC):
         """Take out what is in no better assignment, where that is most; what is left is the root then."""
         if self._finished(self.root.units) or self.nodes + 1 >= self.limits.nodes or not self._exact:
             return False
-        part, cost, assignment = self.root, self.incumbent.cost, self.incumbent.assignment
+        part, cost = self.root, self.incumbent.cost
         leaf = part.alone or Leaf(self._dual.messages(), part.units)
+        assert leaf.messages is not None
         spend = (cost << SCALE_BITS) - leaf.units
         kept = narrowed(self._dual, part.domains, self._dual.closed(), spend, leaf.blocks)
         if _count(kept) > NARROWER * _count(part.domains):
             return False
         left, skeletons = arc_consistency(self.network, kept).domains, self.flat.skeletons
-        assert assignment is not None
-        assert leaf.messages is not None
-        part.dual = None
-        del self.flat, self.incumbent  # what they hold may be large, and goes before there is more
-        self._begin(flatten(self.network, left, skeletons), left, leaf.messages)
-        part.narrowed = leaf, cost << SCALE_BITS, self.root
+        part.alone, part.dual = leaf, None
+        del self.flat, self.incumbent.network, self.incumbent.state  # these may be large, and go before there is more
+        self._begin(flatten(self.network, left, skeletons), left, leaf.messages, self.incumbent.assignment)
+        part.narrowed = cost << SCALE_BITS, self.root
         self.nodes += 1
-        self.incumbent.offer(self.flat.choice(assignment))
         return True
 
-    def _begin(self, flat: FlatNetwork, domains: Domains, messages: Messages | None = None) -> None:
-        """Make a part of the network the root, with messages of the network to begin with."""
-        self.flat = flat
-        self.root = Part(domains, Dual(flat) if messages is None else continued(flat, messages))
-        self.incumbent = Incumbent(self._dual)
+    def _begin(
+        self,
+        flat: FlatNetwork,
+        domains: Domains,
+        messages: Messages | None = None,
+        assignment: tuple[int, ...] | None = None,
+    ) -> None:
+        """Make a part of the network the root, with messages of the network and an assignment to begin with."""
+        dual = Dual(flat) if messages is None else continued(flat, messages)
+        incumbent = Incumbent(dual)
+        if assignment is not None:
+            incumbent.offer(flat.choice(assignment))
+        self.flat, self.root, self.incumbent = flat, Part(domains, dual), incumbent
 
     def _bound_blocks(self, blocks: Blocks, regions: Sequence[IntArray]) -> None:
         """Bound blocks of the network each by a search of its own; keep them where they prove more than others did."""

@@ -5,7 +5,7 @@ those are taken out that are in no assignment that is cheap enough. Parts of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from solver.search.bound import Dual, Messages, certified_bound
@@ -141,7 +141,7 @@ class Part:
     units : int
         The bound in 1/4096 ps by the messages alone.
     alone : Leaf or None
-        What proves the best bound with blocks, where there are some.
+        A proof of the part as a whole, where there is one beside `dual`: with blocks, or what it was narrowed by.
     """
 
     def __init__(self, domains: Domains, dual: Dual | None) -> None:
@@ -149,13 +149,13 @@ class Part:
         self.units = INF << SCALE_BITS if dual is None else 0
         self.alone: Leaf | None = None
         self.split: tuple[int, IntArray, IntArray, Part, Part] | None = None
-        self.narrowed: tuple[Leaf, int, Part] | None = None
+        self.narrowed: tuple[int, Part] | None = None
 
     @property
     def below(self) -> tuple[Part, ...]:
         """The parts that it was divided into."""
         if self.narrowed is not None:
-            return (self.narrowed[2],)
+            return (self.narrowed[1],)
         return () if self.split is None else self.split[3:]
 
 
@@ -168,7 +168,7 @@ def grown(root: Part) -> Tree:
         part = stack.pop()
         if all(id(child) in done for child in part.below):
             tree = _tree(part, done, shared)
-            done[id(part)] = tree if part.alone is None or part.alone.units < least_units(tree) else part.alone
+            done[id(part)] = tree if part.alone is None or part.alone.units < least_units(tree) else _kept(part, shared)
         else:
             stack += [part, *part.below]
     return done[id(root)]
@@ -177,18 +177,25 @@ def grown(root: Part) -> Tree:
 def _tree(part: Part, done: dict[int, Tree], shared: dict[bytes, IntArray]) -> Tree:
     """Return a part whose children are trees already."""
     if part.narrowed is not None:
-        leaf, within, rest = part.narrowed
+        leaf, (within, rest) = _kept(part, shared), part.narrowed
         assert leaf.messages is not None
-        return Narrowed(_shared(leaf.messages, shared), leaf.blocks, within, done[id(rest)])
+        return Narrowed(leaf.messages, leaf.blocks, within, done[id(rest)])
     if part.split is not None:
         variable, left_values, right_values, left, right = part.split
         return Split(variable, left_values, right_values, done[id(left)], done[id(right)])
     if part.dual is None:
-        return NOTHING
+        return NOTHING if part.alone is None else _kept(part, shared)
     messages = _shared(part.dual.messages(), shared)
     if part.dual.network.shift == SCALE_BITS:
         return Leaf(messages, part.units)
     return Leaf(messages, min(part.units, certified_bound(part.dual.network.network, messages, part.domains)))
+
+
+def _kept(part: Part, shared: dict[bytes, IntArray]) -> Leaf:
+    """Return the proof that a part has as a whole."""
+    assert part.alone is not None
+    assert part.alone.messages is not None
+    return replace(part.alone, messages=_shared(part.alone.messages, shared))
 
 
 def _shared(messages: Messages, shared: dict[bytes, IntArray]) -> Messages:
