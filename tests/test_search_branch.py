@@ -295,7 +295,11 @@ def test_where_nothing_is_read_off_something_allowed_is_dived_for() -> None:
     assert network.cost(result.assignment) == result.cost < INF
 
 
-def test_losses_say_where_the_best_pays_above_the_bound_before_branching() -> None:
+@pytest.mark.parametrize("block", [4, 80])
+def test_losses_say_where_the_best_pays_above_the_bound_before_branching(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root, "BLOCK", block)
     for seed in range(8):
         network = frustrated(seed, 14)
         found = solve(network, nodes=1)

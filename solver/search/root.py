@@ -150,7 +150,8 @@ class Root(ABC):
         self._raise_slowly()
         if self.depth == 0 and self._exact and len(self.network.variables) > BLOCK:
             self._divide_and_conquer()
-        self.losses = self._losses()
+        if self.root.units >= self.proved:
+            self.losses = self._losses(())
 
     def _divide_and_conquer(self) -> None:
         """Bound blocks by searches of their own, then what two neighbours are together, and so on, while that helps."""
@@ -281,6 +282,8 @@ class Root(ABC):
         if units > (part.units if part.alone is None else part.alone.units):
             part.alone = Leaf(blocks.messages, units, blocks=tuple(found))
         self.incumbent.offer(together)
+        if units >= self.proved:
+            self.losses = self._losses(found)
 
     def _search_block(self, network: Network) -> tuple[Tree, tuple[int, ...] | None]:
         start = arc_consistency(network)
@@ -346,17 +349,23 @@ class Root(ABC):
         choice = dive(self._dual, self.root.domains, self._told_to_stop)
         return choice is not None and self.incumbent.offer(choice)
 
-    def _losses(self) -> dict[str, int]:
-        """Return where the incumbent pays above the bound of the root, in picoseconds."""
+    def _losses(self, blocks: Sequence[Block]) -> dict[str, int]:
+        """Return where the incumbent pays above the bound of the root and some blocks, in picoseconds."""
         choice = self.incumbent.choice
         if self.depth > 0 or choice is None or self._met(max(self.root.units, self.proved)):
             return {}
-        dual = self._dual
+        paid = np.concatenate(tension(self._dual, choice, self._dual.closed())).astype(object)
+        count = len(self.network.variables)
+        for block in blocks:  # what its proof gained is lost nowhere, so that each place has less of what is left
+            inside = [*block.variables, *(count + e for e in block.edges)]
+            whole = paid[inside].sum()
+            paid[inside] = paid[inside] * (whole - block.gain) // max(1, whole)
+        shift = self.flat.shift
         names = [variable.name for variable in self.network.variables] + [edge.name for edge in self.network.edges]
         found: Counter[str] = Counter()
-        for name, units in zip(names, np.concatenate(tension(dual, choice, dual.closed())).tolist(), strict=True):
-            found[name] += units >> self.flat.shift if self.flat.shift > 0 else units << -self.flat.shift
-        return {name: paid for name, paid in found.items() if paid > 0}
+        for name, units in zip(names, paid.tolist(), strict=True):
+            found[name] += units >> shift if shift > 0 else units << -shift
+        return {name: lost for name, lost in found.items() if lost > 0}
 
 
 def _count(domains: Domains) -> int:
