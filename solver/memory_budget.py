@@ -16,6 +16,7 @@ from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import SECONDS, Plan
 from solver.problem import Problem
 from solver.repairs import repair
+from solver.search.branch import Report
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
@@ -36,6 +37,10 @@ class Clock(Protocol):
 
     def stages(self) -> Mapping[str, float]:
         """Return the seconds of each stage."""
+
+    @property
+    def report(self) -> Report | None:
+        """Whom to tell how far a search is."""
 
 
 def beyond(asked: Problem, choice: Choice) -> bool:

@@ -161,7 +161,7 @@ def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
         return communication_first(asked, lambda weighed: _best(weighed, gap, clock, explain))
     if asked.budget is not None:
         seconds = 0.0 if explain is None else clock.moment(*EXPLAINING)
-        return within_traffic(asked, asked.budget, lambda levied: _best(levied, gap, clock, explain), gap, seconds)
+        return within_traffic(asked, asked.budget, lambda one: _best(one, gap, clock, explain), gap, seconds, clock)
     return _best(asked, gap, clock, explain)
 
 

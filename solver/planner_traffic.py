@@ -9,26 +9,37 @@ from dataclasses import replace
 from typing import Any
 
 from solver.choice import Choice, Evaluation
+from solver.constraints.check import Checker
+from solver.constraints.model import whole_graph
 from solver.constraints.policy_kinds import Traffic
 from solver.constraints.reason import policy_reason
 from solver.cost.tariff import LEVIED, MOST_LEVIED, MOST_LEVY
+from solver.deadline import ending_when
 from solver.explain.blame import Blame, Wish, binding, blamed, memory_wish, only, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
-from solver.memory_budget import beyond
+from solver.garbage import collecting_later
+from solver.memory_budget import Clock, beyond
 from solver.plan import SECONDS, UNPROVED, Plan
 from solver.problem import Problem
 from solver.problem_wishes import place_of
 from solver.repairs import repair
+from solver.search.levies import Levies
+from solver.search.network import INF
+from solver.search.smt import CONFIRMING, confirm
+from solver.search.traffic import LARGEST, Branching
 from solver.words import size, size_up, sizes_apart
 
 ROUNDS = 12
 """Multipliers that are tried."""
-LARGEST = 2**24
-"""No multiplier is larger: bytes times it stay within 64 bits."""
 
 
 def within_traffic(
-    asked: Problem, policy: Traffic, search: Callable[[Problem], Plan], gap: float, explaining: float = 0.0
+    asked: Problem,
+    policy: Traffic,
+    search: Callable[[Problem], Plan],
+    gap: float,
+    explaining: float = 0.0,
+    clock: Clock | None = None,
 ) -> Plan:
     """Plan within a budget of traffic.
 
@@ -42,6 +53,8 @@ def within_traffic(
         The fraction of the cost by which the bound may stay below it.
     explaining : float, optional
         Seconds to find out which wishes keep every plan from the budget; without any all of them are told.
+    clock : Clock, optional
+        The time that there is for branching; without it there is none.
 
     Returns
     -------
@@ -54,7 +67,8 @@ def within_traffic(
     With a multiplier k every byte over the mesh axis costs k more. That is at most k * N for a plan within the budget
     of N bytes, so what every plan costs then, less k * N, bounds its time (Lagrange). A plan says with its levy by
     which multiplier its ways are chosen, so that it takes the paths that were found, and not faster ones that send
-    more.
+    more. Where one multiplier leaves a gap, parts of the plans have their own (`solver.search.traffic`); not where a
+    person's own expressions or a memory budget are asked for beside it.
     """
     known = _Known(asked, policy)
     free = search(asked)
@@ -64,12 +78,20 @@ def within_traffic(
     if sent <= policy.most and free.status == "optimal":
         return replace(free, certificate=known.certificate)
     thrifty = _thriftiest(asked, known.axis, search)
-    known.add_time(thrifty)
+    known.stages = thrifty.stages
     known.take(thrifty.choice, known.heaviest)
     if thrifty.bound_ps > policy.most:
         told = _TooLittle(asked, policy, search, explaining).told(free, thrifty)
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
-    low, high = 0, max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
+    first = max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
+    if clock is None or asked.expressions or asked.memory is not None or not _branched(known, first, gap, clock):
+        _try_multipliers(known, first, search, gap)
+    return known.plan()
+
+
+def _try_multipliers(known: _Known, high: int, search: Callable[[Problem], Plan], gap: float) -> None:
+    """Look for the one multiplier that bounds all plans best."""
+    low, asked, policy = 0, known.asked, known.policy
     for _ in range(ROUNDS):
         if known.choice is not None and known.cost - known.bound <= gap * known.cost:
             break
@@ -80,7 +102,26 @@ def within_traffic(
             low, high = multiplier, high if known.enough else min(LARGEST, 4 * high)
         else:
             high, known.enough = multiplier, True
-    return known.plan()
+
+
+def _branched(known: _Known, first: int, gap: float, clock: Clock) -> bool:
+    """Branch, beginning with some multiplier; return whether anything was proved."""
+    clock.stage("traffic")
+    levies = Levies(known.asked, known.look, INF if known.choice is None else known.cost)
+    branching = Branching(levies, gap, clock.over, clock.report)
+    with ending_when(clock.over), collecting_later():
+        branching.run(first)
+    found = branching.proved()
+    if found is None:
+        return False
+    if found[0] >= known.bound:
+        known.bound, known.certificate = found
+    if known.choice is not None and known.bound >= known.cost:
+        clock.stage("decision")
+        seconds = max(CONFIRMING, clock.left())
+        known.confirmed = confirm(known.asked, known.choice, Checker(whole_graph(known.asked)), seconds)
+    known.stages = clock.stages()
+    return True
 
 
 class _Known:
@@ -91,13 +132,13 @@ class _Known:
         self.heaviest = _heaviest(asked)
         self.choice: Choice | None = None
         self.cost = self.bound = 0
-        self.enough = False
+        self.enough, self.confirmed = False, True
         self.certificate: Mapping[str, Any] = {"multiplier": 0, "certificate": UNPROVED}
-        self.stages: dict[str, float] = {}
+        self.stages: Mapping[str, float] = {}
 
     def learn(self, found: Plan, multiplier: int) -> int:
         """Take what a plan with a multiplier says; return what it sends by the paths that it takes then."""
-        self.add_time(found)
+        self.stages = found.stages
         bound = found.bound_ps - multiplier * self.policy.most // LEVIED
         if found.certificate is not None and bound >= self.bound:
             self.bound, self.certificate = bound, {"multiplier": multiplier, "certificate": found.certificate}
@@ -114,10 +155,16 @@ class _Known:
             if within and (self.choice is None or plan.total < self.cost):
                 self.choice, self.cost = one, plan.total
 
-    def add_time(self, found: Plan) -> None:
-        """Count the seconds of each stage."""
-        for name, seconds in found.stages.items():
-            self.stages[name] = self.stages.get(name, 0.0) + seconds
+    def look(self, plan: Evaluation) -> int:
+        """Take a plan, and what it chooses with other levies where that may be better; return the best cost, or INF."""
+        choice, sent, most = plan.choice, plan.sent_over(self.axis), self.policy.most
+        if sent <= most:
+            if self.choice is None or plan.total < self.cost:
+                self.choice, self.cost = choice, plan.total
+            self.take(choice, 0, choice.levy // 8, choice.levy // 2)
+        elif self.choice is None or plan.total + choice.levy * (sent - most) // LEVIED < self.cost:
+            self.take(choice, 2 * choice.levy + 1, 8 * choice.levy, self.heaviest)
+        return INF if self.choice is None else self.cost
 
     def plan(self) -> Plan:
         """Return the best plan with the best bound."""
@@ -125,7 +172,8 @@ class _Known:
             return Plan(self.asked, "unknown", stages=self.stages)
         bound = min(self.bound, self.cost)
         figures = self.choice, self.certificate, bound, bound, "certificate"
-        return Plan(self.asked, "optimal" if bound == self.cost else "feasible", *figures, stages=self.stages)
+        proved = self.confirmed and bound == self.cost
+        return Plan(self.asked, "optimal" if proved else "feasible", *figures, stages=self.stages)
 
 
 def _thriftiest(asked: Problem, axis: int, search: Callable[[Problem], Plan]) -> Plan:

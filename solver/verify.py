@@ -10,9 +10,9 @@ from ops.bind import BoundRule, composes
 from ops.placement import Layout, Partial, layout_text
 from solver.certificate import CertificateError, certified_bound
 from solver.certificate_rows import offered
+from solver.certificate_traffic import levied_bound
 from solver.choice import HELD, MADE, Choice, Evaluation
 from solver.cost.reshard import INF
-from solver.cost.tariff import LEVIED
 from solver.garbage import collecting_later
 from solver.layout import legal
 from solver.plan_json import (
@@ -33,8 +33,6 @@ from solver.problem import Problem
 
 MOST_WEIGHT = 2**44
 """Weighted prices stay within 64 bits."""
-MOST_MULTIPLIER = 2**24
-"""Multipliers times bytes stay within 64 bits."""
 MOST_TOLD = 20
 """Findings that `str` of a check lists."""
 RESTS_ON_Z3 = "not confirmed: that no plan exists rests on Z3's word"
@@ -173,19 +171,11 @@ class _Checking:
                 self.findings.append("the certificate cannot be read: it should speak of communication, and of both")
                 return None
             certificate, asked = certificate["communication"], replace(asked, counted=(1, 0))
-        spared = 0
-        if asked.budget is not None:
-            if not isinstance(certificate, Mapping) or set(certificate) != {"multiplier", "certificate"}:
-                self.findings.append("the certificate cannot be read: it should have a multiplier")
-                return None
-            multiplier, certificate = certificate["multiplier"], certificate["certificate"]
-            if type(multiplier) is not int or not 0 <= multiplier <= MOST_MULTIPLIER:
-                self.findings.append(f"the multiplier is {short(multiplier)}, not a whole number from 0 up")
-                return None
-            asked = replace(asked, levy=((asked.mesh.axis(asked.budget.axis), multiplier),))
-            spared = multiplier * self.asked.budget.most // LEVIED if self.asked.budget else 0
         try:
-            bound = max(0, certified_bound(asked, certificate) - spared)
+            if asked.budget is not None:
+                bound = levied_bound(asked, asked.budget, certificate)
+            else:
+                bound = max(0, certified_bound(asked, certificate))
         except CertificateError as error:
             self.findings.append(f"the certificate cannot be read: {error}")
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 from math import prod
@@ -156,14 +156,28 @@ def all_moves(tensor: MoveClass) -> Moves:
     Moves
         In the order of the classes of source, then of target.
     """
+    tariff = tensor.tariff
+    plain = _unlevied(replace(tensor, tariff=replace(tariff, levy=())))
+    moves = _permitted(_levied(plain, tariff) if tariff.levy else plain, tariff)
+    return _best(moves, geometry(tensor.parts, tensor.sizes, tensor.kinds).class_of)
+
+
+@lru_cache(maxsize=128)
+def _unlevied(tensor: MoveClass) -> Moves:
+    """Make and price every move: a search within a budget of traffic asks for the same ones with many levies."""
     maker = _Maker(tensor)
     made = [maker.on_axis(axis) for axis, size in enumerate(tensor.sizes) if size > 1]
     if not tensor.local_only:
         made += [maker.swaps(a, b) for b in range(len(tensor.sizes)) for a in range(b) if tensor.sizes[a] > 1]
         made += [maker.reorders(dim) for dim, split in enumerate(tensor.parts) if len(split) > 1]
-    empty = np.zeros((6, 0), dtype=np.int64)
-    moves = _permitted(Moves(*np.concatenate([empty, *made], axis=1)), tensor.tariff)
-    return _best(moves, maker.geometry.class_of)
+    return Moves(*np.concatenate([np.zeros((6, 0), dtype=np.int64), *made], axis=1))
+
+
+def _levied(moves: Moves, tariff: Tariff) -> Moves:
+    """Add what bytes cost more on mesh axes, equal ones once, in Python's whole numbers."""
+    pairs, where = np.unique(np.stack([moves.bytes, moves.axes]), axis=1, return_inverse=True)
+    costs = [tariff.levied(sent, axes_of(bits)) for sent, bits in pairs.T.tolist()]
+    return replace(moves, time=moves.time + np.array(costs, dtype=np.int64)[where.reshape(-1)])
 
 
 def _permitted(moves: Moves, tariff: Tariff) -> Moves:
@@ -250,7 +264,6 @@ class _Maker:
             rows = np.flatnonzero(kind == code)
             held = self.elements[source[rows]]
             prices[:, rows] = self._prices(KINDS[code], link, n, held, larger[rows], copies[rows])
-        prices[1] += self._levied(prices[0], (axis,))
         return np.stack([source, target, kind, np.full_like(kind, 1 << axis), *prices])
 
     def _ahead(self, codes: Ints, label: Ints) -> Ints:
@@ -283,14 +296,6 @@ class _Maker:
         sent, time = COLLECTIVES[kind](link, n, elements, itemsize, self.tensor.bucket)
         copied = copies and kind not in ("all_reduce", "permute")
         return Price(sent, counted(kind, time + (transfer_time(larger * itemsize, bandwidth) if copied else 0)))
-
-    def _levied(self, sent: Ints, axes: tuple[int, ...]) -> Ints:
-        """Return what bytes cost more on mesh axes, equal ones once, in Python's whole numbers."""
-        if not self.tensor.tariff.levy:
-            return np.zeros_like(sent)
-        amounts, where = np.unique(sent, return_inverse=True)
-        costs = [self.tensor.tariff.levied(amount, axes) for amount in amounts.tolist()]
-        return np.array(costs, dtype=np.int64)[where]
 
     def swaps(self, a: int, b: int) -> Ints:
         """Exchange the placements of two mesh axes of equal size: each device sends its block to another device."""
@@ -330,7 +335,6 @@ class _Maker:
             link = slowest([self.tensor.links[axis] for axis in axes_of(int(mask))])
             held = self.elements[source[rows]]
             prices[:, rows] = self._prices("permute", link, 1, held, held, held < 0)
-            prices[1, rows] += self._levied(prices[0, rows], axes_of(int(mask)))
         return np.stack([source, target, np.full_like(source, KIND["permute"]), bits, *prices])
 
 

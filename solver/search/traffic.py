@@ -1,0 +1,362 @@
+"""Branching within a budget of traffic, where one multiplier leaves a gap: each part has its own (docs/certificate.md).
+
+The rows of ops are parted, and the layouts in which sources are stored; never what is held beside what is made. So what
+a part says of its plans is true with every multiplier, though with each of them other copies pay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from solver.cost.tariff import LEVIED
+from solver.deadline import OutOfTimeError
+from solver.search.bound import Dual, certified_bound, picoseconds
+from solver.search.branch import TREE_BYTES, Progress, Report
+from solver.search.certify import certificate
+from solver.search.flat import SCALE_BITS
+from solver.search.incumbent import Incumbent, orders
+from solver.search.levies import Levied, Levies, Masks, Seen
+from solver.search.network import INF, BoolArray, arc_consistency
+from solver.search.split import proposals
+from solver.search.tree import Leaf, Split, Tree
+
+LARGEST = 2**24
+"""No multiplier is larger: bytes times it stay within 64 bits."""
+FIRST_TRIES, TRIES = 12, 6
+"""Multipliers that are tried on everything, and on each part."""
+KEPT = 3
+"""Messages of a part that are kept for its halves, each with another multiplier."""
+MOST_PARTS = 4000
+"""Parts that are looked at."""
+WAYS = 4
+"""Ways to split a part that are tried."""
+WINDOW, ENOUGH = 8, 0.03
+"""No more sweeps when so many of them gained less than this fraction of what is missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Raised:
+    """Messages of a part with one multiplier.
+
+    Parameters
+    ----------
+    levied : Levied
+    dual : Dual
+    bound : int
+        Picoseconds that every plan of the part takes that is within the budget.
+    """
+
+    levied: Levied
+    dual: Dual
+    bound: int
+
+
+@dataclass(eq=False)
+class Part:
+    """Some rows of every op and some layouts of every source, and what is proved of the plans with them.
+
+    Parameters
+    ----------
+    masks : dict
+        Variable -> which of its keys are left; a variable that is not there has them all.
+    proof : Raised or None
+        What proves most; None where consistency leaves nothing, and before anything is known.
+    known : dict
+        Multiplier -> messages with it, of this part or of one above.
+    split : tuple or None
+        The variable, its keys on the left, and the two parts.
+    """
+
+    masks: Masks
+    proof: Raised | None = None
+    known: dict[int, Raised] = field(default_factory=dict)
+    split: tuple[int, BoolArray, Part, Part] | None = None
+
+    @property
+    def bound(self) -> int:
+        """Picoseconds that every plan within the budget takes here, INF where there is none."""
+        return INF if self.proof is None else self.proof.bound
+
+    def learn(self, raised: Raised) -> None:
+        """Take what messages prove, and keep the best of them."""
+        self.known[raised.levied.multiplier] = raised
+        if self.proof is None or raised.bound > self.proof.bound:
+            self.proof = raised
+        if len(self.known) > KEPT:
+            del self.known[min(self.known, key=lambda k: self.known[k].bound)]
+
+
+class Branching:
+    """Splits what ops and sources may choose until the bound meets the best plan within the budget.
+
+    Parameters
+    ----------
+    levies : Levies
+    gap : float
+        The fraction of the cost by which the bound may stay below it.
+    over : callable
+        Whether there is no more time.
+    report : callable, optional
+        Called with a `Progress` now and then; the search stops when it returns True.
+    """
+
+    def __init__(self, levies: Levies, gap: float, over: Callable[[], bool], report: Report | None = None) -> None:
+        self.levies, self.gap = levies, gap
+        self.root = Part({})
+        self.waiting: list[tuple[int, int, Part]] = []
+        self.parts, self.sweeps = 1, 0
+        self._over, self._report, self._stopped, self._begin = over, report, False, time.monotonic()
+        self._most_parts = MOST_PARTS
+
+    def run(self, start: int) -> None:
+        """Branch, beginning with some multiplier; Ctrl-C ends it."""
+        with suppress(OutOfTimeError, KeyboardInterrupt):
+            self._raise(self.root, start, FIRST_TRIES)
+            if self.root.proof is None:
+                return
+            self.waiting.append((self.root.bound, 0, self.root))
+            self._most_parts = min(MOST_PARTS, TREE_BYTES // self._bytes(self.root.proof.dual))
+            while self.waiting and not self._met(self.waiting[0][0]) and self.parts < self._most_parts:
+                halves = self._divide(self.waiting[0][2])
+                if not halves or self._over_now():
+                    break
+                heapq.heappop(self.waiting)
+                for half in halves:
+                    self.parts += 1
+                    if half.bound < self.levies.cost:
+                        heapq.heappush(self.waiting, (half.bound, self.parts, half))
+                    else:
+                        half.known.clear()
+
+    def _bytes(self, dual: Dual) -> int:
+        """Return about how many bytes a part takes."""
+        return KEPT * sum(array.nbytes for array in dual.state)
+
+    def _met(self, bound: int) -> bool:
+        return self.levies.cost < INF and self.levies.cost - bound <= self.gap * self.levies.cost
+
+    def _over_now(self) -> bool:
+        """Report how far the search is, and tell whether to stop."""
+        if self._report is not None and not self._stopped:
+            cost = self.levies.cost if self.levies.cost < INF else None
+            bound = self.waiting[0][0] if self.waiting else 0
+            seconds = time.monotonic() - self._begin
+            self._stopped = bool(self._report(Progress(self.sweeps, self.parts, max(0, bound), cost, seconds)))
+        return self._stopped or self._over()
+
+    # ------------------------------------------------------------------------------------------------------ a part
+
+    def _raise(self, part: Part, start: int, tries: int) -> None:
+        """Try multipliers on a part, each where the plans that were seen there promise most."""
+        k, tried = start, set[int]()
+        for _ in range(tries):
+            levied = self.levies.levied(k)
+            if levied is None or levied.multiplier in tried:
+                return
+            tried.add(levied.multiplier)
+            if not self._sweep(part, levied):
+                part.proof = None
+                return
+            if self._met(part.bound) or self._over_now():
+                return
+            k, promised = self._promising(part, levied.multiplier)
+            if promised <= part.bound:
+                return
+
+    def _sweep(self, part: Part, levied: Levied) -> bool:
+        """Sweep over a part with one multiplier while that helps; return whether anything is allowed there."""
+        dual, history = self._begun(part, levied), list[int]()
+        if dual is None:
+            return False
+        while not self._over_now():
+            changed = dual.sweep()
+            self.sweeps += 1
+            history.append(self._bound(dual, levied))
+            if not changed or self._met(history[-1]):
+                break
+            if len(history) > WINDOW:
+                missing = self.levies.cost - history[-1] if self.levies.cost < INF else abs(history[-1]) // 100
+                if history[-1] - history[-1 - WINDOW] <= ENOUGH * missing:
+                    break
+        part.learn(Raised(levied, dual, self._bound(dual, levied)))
+        self._read(levied, dual)
+        return True
+
+    def _begun(self, part: Part, levied: Levied) -> Dual | None:
+        """Return messages to begin with: what is known with this multiplier. None where nothing is allowed."""
+        found = arc_consistency(levied.built.network, levied.domains(part.masks))
+        if not found.feasible:
+            return None
+        known = part.known.get(levied.multiplier)
+        cost = levied.flat.restrict(levied.flat.cost, levied.whole, found.domains)
+        return Dual(levied.flat, cost, levied.root if known is None else known.dual)
+
+    def _bound(self, dual: Dual, levied: Levied) -> int:
+        return self.levies.spared(picoseconds(dual.units), levied.multiplier)
+
+    def _read(self, levied: Levied, dual: Dual) -> None:
+        """Read plans off messages, and see what they take and send."""
+        incumbent = Incumbent(dual)
+        incumbent.offer(dual.state.choice)
+        for order in orders(len(dual.state.choice), range(1)):
+            incumbent.read(dual, order)
+        if incumbent.assignment is not None:
+            self.levies.see(levied, incumbent.assignment)
+
+    def _promising(self, part: Part, now: int) -> tuple[int, int]:
+        """Return the multiplier for which the plans seen in a part leave the highest bound, and that bound."""
+        seen, most = list(self.levies.inside(part.masks)), self.levies.most
+        small = [one for one in seen if one.sent <= most]
+        large = [one for one in seen if one.sent > most]
+        if not small:
+            return min(LARGEST, 4 * max(1, now)), INF
+        if not large:
+            return 0, min(one.time for one in small)
+        slopes = {Fraction(max(0, s.time - b.time) * LEVIED, b.sent - s.sent) for s in small for b in large}
+
+        def promise(k: Fraction) -> Fraction:
+            return min(one.time + k * (one.sent - most) / LEVIED for one in seen)
+
+        best = max((*slopes, Fraction(0)), key=promise)
+        return min(LARGEST, round(best)), int(promise(best))
+
+    # ------------------------------------------------------------------------------------------------------- split
+
+    def _divide(self, part: Part) -> list[Part]:
+        """Split a part in the best of a few ways; nothing where there is none."""
+        best: tuple[list[int], int, BoolArray, list[Part]] | None = None
+        for variable, left in self._ways(part):
+            sides = left, self._mask(part, variable) & ~left
+            halves = [self._half(part, variable, side) for side in sides]
+            gains = sorted(min(half.bound, self.levies.cost) for half in halves)
+            if best is None or gains > best[0]:
+                best = gains, variable, left, halves
+            if self._over_now() or self._met(gains[0]):
+                break
+        if best is None:
+            return []
+        _, variable, left, halves = best
+        for half in halves:
+            if half.proof is not None and not self._met(half.bound):
+                self._raise(half, half.proof.levied.multiplier, TRIES)
+        part.split = variable, left, halves[0], halves[1]
+        part.known.clear()
+        return halves
+
+    def _half(self, part: Part, variable: int, side: BoolArray) -> Part:
+        """Return one side of a split after two sweeps."""
+        assert part.proof is not None
+        half = Part({**part.masks, variable: side}, part.proof, dict(part.known))
+        levied = part.proof.levied
+        dual = self._begun(half, levied)
+        if dual is None:
+            half.proof = None
+            return half
+        dual.sweep()
+        dual.sweep()
+        self.sweeps += 2
+        half.learn(Raised(levied, dual, self._bound(dual, levied)))
+        return half
+
+    def _mask(self, part: Part, variable: int) -> BoolArray:
+        """Return which keys of a variable are left in a part."""
+        return part.masks.get(variable, self.levies.everything(variable))
+
+    def _ways(self, part: Part) -> Iterator[tuple[int, BoolArray]]:
+        """Yield a few variables, each with its keys on one side."""
+        assert part.proof is not None
+        given = 0
+        for ways in (self._apart(part), self._by_tension(part, part.proof), self._widest(part)):
+            for variable, side in ways:
+                mask = self._mask(part, variable)
+                left = side & mask
+                if left.any() and not np.array_equal(left, mask):
+                    yield variable, left
+                    given += 1
+                if given == WAYS:
+                    return
+            if given:
+                return
+
+    def _apart(self, part: Part) -> Iterator[tuple[int, BoolArray]]:
+        """Yield where a plan that sends too much and one that fits come apart, what sends most first."""
+        assert part.proof is not None
+        levies, k = self.levies, part.proof.levied.multiplier
+        seen = sorted(levies.inside(part.masks), key=lambda one: one.time + k * one.sent // LEVIED)
+        large = next((one for one in seen if one.sent > levies.most), None)
+        small = next((one for one in seen if one.sent <= levies.most), None)
+        if large is None or small is None:
+            return
+        for i in sorted(levies.splittable, key=lambda i: self._beside(large, small, i)):
+            if large.keys[i] != small.keys[i]:
+                yield i, levies.side(i, large.keys[i], small.keys[i])
+
+    def _beside(self, one: Seen, other: Seen, i: int) -> int:
+        return -abs(one.by.get(i, 0) - other.by.get(i, 0))
+
+    def _by_tension(self, part: Part, proof: Raised) -> Iterator[tuple[int, BoolArray]]:
+        """Yield where the messages disagree."""
+        levied = proof.levied
+        for i, chosen in proposals(proof.dual):
+            if i in self.levies.splittable:
+                values = np.isin(levied.flat.group[i], chosen)
+                yield i, levied.keys_of(i, values, len(self.levies.everything(i)))
+
+    def _widest(self, part: Part) -> Iterator[tuple[int, BoolArray]]:
+        """Yield half of the widest choice."""
+        i = max(self.levies.splittable, key=lambda i: int(self._mask(part, i).sum()), default=None)
+        if i is not None:
+            mask = self._mask(part, i)
+            yield i, mask & (np.cumsum(mask) <= mask.sum() // 2)
+
+    # --------------------------------------------------------------------------------------------------- the proof
+
+    def proved(self) -> tuple[int, dict[str, Any]] | None:
+        """Return the bound, exactly, and its proof: a tree whose leaves have multipliers. None where nothing is."""
+        if self.root.split is None and self.root.proof is None:
+            return None
+        parts: dict[int, Part] = {}
+        tree, bounds = self._tree(self.root, parts), [INF]
+        written = certificate(self.levies.first.built, tree)
+        waiting: list[tuple[Tree, dict[str, Any]]] = [(tree, written["tree"])]
+        while waiting:
+            node, said = waiting.pop()
+            part = parts[id(node)]
+            if isinstance(node, Split):
+                if "tensor" in said and part.split is not None:
+                    said["left_values"] = [[int(one)] for one in np.flatnonzero(part.split[1])]
+                waiting += [(node.left, said["left"]), (node.right, said["right"])]
+            elif part.proof is not None:
+                said["multiplier"] = part.proof.levied.multiplier
+                bounds.append(self.levies.spared(picoseconds(node.units), part.proof.levied.multiplier))
+        return max(0, min(bounds)), written
+
+    def _tree(self, part: Part, parts: dict[int, Part]) -> Tree:
+        """Return a part as a tree, and note which part each node is."""
+        tree: Tree
+        if part.split is not None:
+            variable, left, *halves = part.split
+            op = self.levies.first.built.network.variables[variable].kind == "op"
+            rows = np.flatnonzero(left & op)
+            tree = Split(variable, rows, rows[:0], *(self._tree(half, parts) for half in halves))
+        elif part.proof is None:
+            tree = Leaf(None, INF << SCALE_BITS, infeasible=True)
+        else:
+            tree = self._leaf(part, part.proof)
+        parts[id(tree)] = part
+        return tree
+
+    def _leaf(self, part: Part, proof: Raised) -> Leaf:
+        messages, units, levied = proof.dual.messages(), proof.dual.units, proof.levied
+        if levied.flat.shift != SCALE_BITS:
+            domains = arc_consistency(levied.built.network, levied.domains(part.masks)).domains
+            units = min(units, certified_bound(levied.built.network, messages, domains))
+        return Leaf(messages, units)
