@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
@@ -21,8 +22,10 @@ from solver.search.network import INF, BoolArray, Domains, IntArray, arc_consist
 
 Masks: TypeAlias = dict[int, BoolArray]
 """Variable -> which of its keys are left: of an op its joint rows, of a source the layouts in which it is stored."""
-NEAR = 1.25
+NEAR = Fraction(5, 4)
 """A multiplier within this factor of a known one is as good."""
+MOST_NETWORKS = 64
+"""No more networks are built than so many."""
 
 
 class Levied:
@@ -103,11 +106,13 @@ class Levies:
         self.seen: list[Seen] = []
         self._told: set[object] = set()
 
-    def levied(self, multiplier: int) -> Levied | None:
-        """Return the network with about this multiplier; None where its prices are too large."""
-        near = min(self.known, key=lambda one: abs(one - multiplier), default=None)
-        if near is not None and max(near, multiplier) <= NEAR * min(near, multiplier):
-            return self.known[near]
+    def levied(self, multiplier: int, near: Fraction = NEAR) -> Levied | None:
+        """Return the network with a multiplier, or with one within a factor; None where its prices are too large."""
+        known = min(self.known, key=lambda one: abs(one - multiplier), default=None)
+        if known is not None:
+            apart = Fraction(max(known, multiplier), max(1, min(known, multiplier)))
+            if apart <= near or len(self.known) >= MOST_NETWORKS:
+                return self.known[known]
         built = build(replace(self.asked, levy=((self.axis, multiplier),)))
         if coarser(built.network).shift:
             return None

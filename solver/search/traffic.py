@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -38,6 +38,12 @@ MOST_PARTS = 4000
 """Parts that are looked at."""
 WAYS = 4
 """Ways to split a part that are tried."""
+NEAR = 0.0001
+"""A bound is raised no further where less than this fraction of the cost can be gained."""
+EQUAL = Fraction(101, 100)
+"""A multiplier within this factor is as good as the very one that is wanted."""
+MOST_IDLE = 150
+"""Parts that are looked at whose bound cannot rise to the best cost: there may still be better plans."""
 WINDOW, ENOUGH = 8, 0.03
 """No more sweeps when so many of them gained less than this fraction of what is missing."""
 
@@ -71,6 +77,8 @@ class Part:
         What proves most; None where consistency leaves nothing, and before anything is known.
     known : dict
         Multiplier -> messages with it, of this part or of one above.
+    refined : bool
+        Whether the very multiplier was tried for which plans that choose alike promise most.
     split : tuple or None
         The variable, its keys on the left, and the two parts.
     """
@@ -78,6 +86,7 @@ class Part:
     masks: Masks
     proof: Raised | None = None
     known: dict[int, Raised] = field(default_factory=dict)
+    refined: bool = False
     split: tuple[int, BoolArray, Part, Part] | None = None
 
     @property
@@ -114,7 +123,7 @@ class Branching:
         self.waiting: list[tuple[int, int, Part]] = []
         self.parts, self.sweeps = 1, 0
         self._over, self._report, self._stopped, self._begin = over, report, False, time.monotonic()
-        self._most_parts = MOST_PARTS
+        self._most_parts, self._idle = MOST_PARTS, 0
 
     def run(self, start: int) -> None:
         """Branch, beginning with some multiplier; Ctrl-C ends it."""
@@ -124,10 +133,13 @@ class Branching:
                 return
             self.waiting.append((self.root.bound, 0, self.root))
             self._most_parts = min(MOST_PARTS, TREE_BYTES // self._bytes(self.root.proof.dual))
-            while self.waiting and not self._met(self.waiting[0][0]) and self.parts < self._most_parts:
-                halves = self._divide(self.waiting[0][2])
-                if not halves or self._over_now():
-                    break
+            while self.waiting and self.parts < self._most_parts and self._idle < MOST_IDLE:
+                if self._met(self.waiting[0][0]) or self._over_now():
+                    return
+                part = self.waiting[0][2]
+                halves = [part] if self._refined(part) else self._divide(part)
+                if not halves:
+                    return
                 heapq.heappop(self.waiting)
                 for half in halves:
                     self.parts += 1
@@ -167,7 +179,7 @@ class Branching:
                 return
             if self._met(part.bound) or self._over_now():
                 return
-            k, promised = self._promising(part, levied.multiplier)
+            k, promised = self._promising(list(self.levies.inside(part.masks)), levied.multiplier)
             if promised <= part.bound:
                 return
 
@@ -211,22 +223,43 @@ class Branching:
         if incumbent.assignment is not None:
             self.levies.see(levied, incumbent.assignment)
 
-    def _promising(self, part: Part, now: int) -> tuple[int, int]:
-        """Return the multiplier for which the plans seen in a part leave the highest bound, and that bound."""
-        seen, most = list(self.levies.inside(part.masks)), self.levies.most
-        small = [one for one in seen if one.sent <= most]
-        large = [one for one in seen if one.sent > most]
-        if not small:
+    def _promising(self, seen: Sequence[Seen], now: int) -> tuple[int, int]:
+        """Return the multiplier for which some plans leave the highest bound, and that bound."""
+        most = self.levies.most
+        small = min((one for one in seen if one.sent <= most), key=lambda one: one.time, default=None)
+        large = min((one for one in seen if one.sent > most), key=lambda one: one.time, default=None)
+        if small is None:
             return min(LARGEST, 4 * max(1, now)), INF
-        if not large:
-            return 0, min(one.time for one in small)
-        slopes = {Fraction(max(0, s.time - b.time) * LEVIED, b.sent - s.sent) for s in small for b in large}
+        if large is None or large.time >= small.time:
+            return 0, small.time
+        while True:
+            k = Fraction((small.time - large.time) * LEVIED, large.sent - small.sent)
+            best, promised = min(((one, _levied_time(one, k, most)) for one in seen), key=lambda pair: pair[1])
+            if promised >= _levied_time(small, k, most):
+                return min(LARGEST, round(k)), int(promised)
+            small, large = (best, large) if best.sent <= most else (small, best)
 
-        def promise(k: Fraction) -> Fraction:
-            return min(one.time + k * (one.sent - most) / LEVIED for one in seen)
+    def _refined(self, part: Part) -> bool:
+        """Look for plans that choose alike, but for copies and ways, and hold the bound of a part where it is.
 
-        best = max((*slopes, Fraction(0)), key=promise)
-        return min(LARGEST, round(best)), int(promise(best))
+        Returns
+        -------
+        bool
+            Whether the bound is raised to there, by just the multiplier that does so.
+        """
+        alike: dict[tuple[int, ...], list[Seen]] = {}
+        for one in self.levies.inside(part.masks):
+            alike.setdefault(tuple(one.keys.values()), []).append(one)
+        promises = [(promised, k) for k, promised in (self._promising(some, 0) for some in alike.values())]
+        highest, k = min(promises, default=(INF, 0))
+        if highest >= self.levies.cost:
+            return False
+        self._idle += 1
+        if highest - part.bound <= NEAR * self.levies.cost or part.refined:
+            return False
+        part.refined = True
+        levied = self.levies.levied(k, EQUAL)
+        return levied is not None and self._sweep(part, levied)
 
     # ------------------------------------------------------------------------------------------------------- split
 
@@ -360,3 +393,8 @@ class Branching:
             domains = arc_consistency(levied.built.network, levied.domains(part.masks)).domains
             units = min(units, certified_bound(levied.built.network, messages, domains))
         return Leaf(messages, units)
+
+
+def _levied_time(one: Seen, k: Fraction, most: int) -> Fraction:
+    """Return what a plan promises with a multiplier: no bound is above it."""
+    return one.time + k * (one.sent - most) / LEVIED

@@ -1,0 +1,139 @@
+"""Branching within a budget of traffic: against enumeration, and what its certificate proves when it is altered."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from solver import Graph, Mesh, Plan, plan
+from solver.certificate_messages import CertificateError
+from solver.certificate_traffic import levied_bound
+from solver.choice import Evaluation
+from solver.constraints.policy import traffic
+from solver.problem import problem
+from solver.search.levies import Levies
+from solver.search.network import INF
+from solver.search.traffic import Branching
+from solver.training import training_step
+from tests.graphs import Case, random_graphs
+from tests.test_planner import EVERY
+from tests.test_policy import MOST, within
+
+
+def two_layers() -> Graph:
+    """Return a step that trains two layers; its logits are summed over one mesh axis in one collective."""
+    g = Graph("two")
+    x, labels = g.input("x", (512, 1024)), g.input("labels", (512, 1), dtype="int64")
+    wide = g.op("relu", g.op("matmul", x, g.parameter("up", (1024, 4096))))
+    logits = g.op("matmul", wide, g.parameter("down", (4096, 1024)))
+    g.output(g.op("mean", g.op("cross_entropy_with_softmax", logits, labels)[1], name="loss"))
+    return training_step(g, "loss", "adamw")
+
+
+@cache
+def planned() -> Plan:
+    """Return its plan with a little less than the traffic of the fastest one."""
+    graph, mesh = two_layers(), Mesh({"dp": 2, "tp": 4})
+    sent = plan(graph, mesh).evaluation.sent_over(0)
+    return plan(graph, mesh, policy=(traffic("dp", sent * 19 // 20),))
+
+
+def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all nodes of a tree."""
+    return [tree, *(node for side in ("left", "right") if side in tree for node in nodes(tree[side]))]
+
+
+def test_what_one_multiplier_leaves_open_is_closed_by_parts_with_their_own() -> None:
+    found = planned()
+    assert found.status == "optimal"
+    assert found.certificate is not None
+    multipliers = {node["multiplier"] for node in nodes(found.certificate["tree"]) if "multiplier" in node}
+    assert len(multipliers) > 1
+    assert found.check().ok
+    assert found.check().bound == found.bound_ps == found.cost_ps
+
+
+@settings(EVERY, max_examples=30, phases=[Phase.generate])
+@given(case=random_graphs(max_ops=3, max_axes=2), data=st.data())
+def test_every_part_is_bounded_truly(case: Case, data: Any) -> None:
+    """Without the plans that a search knows before: all that branching finds is its own."""
+    free = within(case, 0)
+    assume(free and len(free) < MOST)
+    budget = data.draw(st.sampled_from(sorted({sent for _, sent in free})))
+    policy = (traffic(case.mesh.axes[0], budget),)
+    asked = problem(case.graph, case.mesh, pins=case.pins, capabilities=case.capabilities, policy=policy)
+    plans: list[Evaluation] = []
+
+    def keep(one: Evaluation) -> int:
+        plans.append(one)
+        return min((one.total for one in plans if one.sent_over(0) <= budget), default=INF)
+
+    levies = Levies(asked, keep)
+    branching = Branching(levies, 0.0, lambda: False)
+    branching.run(data.draw(st.sampled_from([0, 1, 1000, 2**20])))
+    proved = branching.proved()
+    assert proved is not None
+    bound, written = proved
+    every = [one for levy in {0, 2**30, *levies.known} for one in within(case, levy)]
+    wanted = min(time for time, sent in every if sent <= budget)
+    assert bound <= wanted <= levies.cost
+    assert levied_bound(asked, policy[0], json.loads(json.dumps(written))) == bound
+
+
+def test_an_altered_certificate_proves_nothing_false() -> None:
+    found, chance = planned(), random.Random(0)
+    assert found.certificate is not None
+    policy = found.problem.budget
+    assert policy is not None
+    for _ in range(12):
+        altered = deepcopy(dict(found.certificate))
+        for node in nodes(altered["tree"]):
+            if chance.random() < 0.2 and "multiplier" in node:
+                node["multiplier"] = chance.choice([0, 2 * node["multiplier"], 777])
+            if chance.random() < 0.2 and "left_values" in node:
+                node["left_values"] = node["left_values"][:: chance.choice([2, -1])]
+        for _ in range(20):
+            array = chance.choice(altered["arrays"])
+            if array:
+                array[chance.randrange(len(array))] += chance.choice([-1, 1]) << chance.randrange(50)
+        with suppress(CertificateError):  # where a part that was empty is no longer
+            assert levied_bound(found.problem, policy, altered) <= (found.cost_ps or 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"tree": {"messages": {}}}, "it should have messages and a multiplier"),
+        ({"tree": {"messages": {}, "multiplier": -1}}, "not a whole number from 0 up"),
+        ({"tree": {"infeasible": True}}, "called infeasible, but it is not"),
+        ({"tree": []}, "not an object"),
+        ({"tree": {"op": "nothing", "left_values": [], "left": 0, "right": 0}}, "not an object"),
+        ({"bits": 99}, "bits is 99"),
+        ({"more": 1}, "it should have a multiplier"),
+    ],
+)
+def test_another_form_is_refused_in_words(change: dict[str, Any], sentence: str) -> None:
+    found = planned()
+    assert found.problem.budget is not None
+    assert found.certificate is not None
+    with pytest.raises(CertificateError, match=sentence):
+        levied_bound(found.problem, found.problem.budget, {**found.certificate, **change})
+
+
+def test_only_ops_and_sources_are_split() -> None:
+    found = planned()
+    assert found.problem.budget is not None
+    leaf = {"messages": {}, "multiplier": 5}
+    produced = next(name for name, fact in found.problem.graph.tensors.items() if fact.producer is not None)
+    for kind, name in (("tensor", produced), ("op", "nothing")):
+        tree = {kind: name, "left_values": [[0]], "left": leaf, "right": leaf}
+        with pytest.raises(CertificateError, match="which is no op and no source"):
+            levied_bound(found.problem, found.problem.budget, {"bits": 12, "arrays": [], "tree": tree})
