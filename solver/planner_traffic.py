@@ -156,14 +156,13 @@ class _Known:
                 self.choice, self.cost = one, plan.total
 
     def look(self, plan: Evaluation) -> int:
-        """Take a plan, and what it chooses with other levies where that may be better; return the best cost, or INF."""
+        """Take a plan, and what it chooses with another levy where that may be better; return the best cost, or INF."""
         choice, sent, most = plan.choice, plan.sent_over(self.axis), self.policy.most
-        if sent <= most:
-            if self.choice is None or plan.total < self.cost:
-                self.choice, self.cost = choice, plan.total
-            self.take(choice, 0, choice.levy // 8, choice.levy // 2)
-        elif self.choice is None or plan.total + choice.levy * (sent - most) // LEVIED < self.cost:
-            self.take(choice, 2 * choice.levy + 1, 8 * choice.levy, self.heaviest)
+        if sent <= most and (self.choice is None or plan.total < self.cost):
+            self.choice, self.cost = choice, plan.total
+            self.take(choice, 0)
+        elif sent > most and (self.choice is None or plan.total + choice.levy * (sent - most) // LEVIED < self.cost):
+            self.take(choice, self.heaviest)
         return INF if self.choice is None else self.cost
 
     def plan(self) -> Plan:

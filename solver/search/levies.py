@@ -13,17 +13,22 @@ import numpy as np
 
 from solver.choice import Choice, Evaluation
 from solver.cost.tariff import LEVIED
+from solver.deadline import keep_time
 from solver.problem import Problem
 from solver.search.bound import Dual
 from solver.search.build import Built, build
 from solver.search.coarse import coarser
 from solver.search.flat import FlatNetwork, flatten
 from solver.search.network import INF, BoolArray, Domains, IntArray, arc_consistency
+from solver.search.shares import BY_SPAN, EVENLY, PATIENT
 
 Masks: TypeAlias = dict[int, BoolArray]
 """Variable -> which of its keys are left: of an op its joint rows, of a source the layouts in which it is stored."""
 NEAR = Fraction(5, 4)
 """A multiplier within this factor of a known one is as good."""
+HASTY, STEADY = 6, 10
+ENOUGH = 0.0005
+"""No more sweeps over everything when so many of them gained less than this fraction, hastily and patiently."""
 MOST_NETWORKS = 64
 """No more networks are built than so many."""
 
@@ -43,6 +48,18 @@ class Levied:
         self.whole: Domains = arc_consistency(built.network).domains
         self.flat: FlatNetwork = flatten(built.network, self.whole)
         self.root = Dual(self.flat)
+        self._raise_root()
+
+    def _raise_root(self) -> None:
+        """Sweep over everything: all parts begin with these messages."""
+        for ways, window in (((BY_SPAN, EVENLY), HASTY), ((PATIENT,), STEADY)):
+            history: list[int] = []
+            while len(history) <= window or history[-1] - history[-1 - window] > ENOUGH * history[-1]:
+                keep_time()
+                changed = self.root.sweep(ways[len(history) % len(ways)])
+                history.append(self.root.bound)
+                if not changed and len(history) > 1:
+                    break
 
     def domains(self, masks: Masks) -> Domains:
         """Return the values that masks leave."""
