@@ -12,7 +12,7 @@ from solver.certificate import certified_bound
 from solver.certificate_choices import Alive, Ints, Name
 from solver.certificate_messages import CertificateError, Messages, of_leaf, short
 from solver.certificate_model import Model
-from solver.certificate_sums import Counting, total
+from solver.certificate_sums import Counting, sums
 from solver.constraints.policy_kinds import Traffic
 from solver.cost.reshard import INF
 from solver.cost.tariff import LEVIED
@@ -62,7 +62,7 @@ def levied_bound(problem: Problem, policy: Traffic, certificate: Any) -> int:
         model = Model(_levied(problem, policy, multiplier))
         for leaf, alive in tree.leaves(model, multiplier):
             given = of_leaf(model.links, leaf["messages"])
-            found = total(model.choices, model.links, alive, messages, given, Counting(bits, np.zeros(0, object)))
+            found = sums(model.choices, model.links, alive, messages, given, Counting(bits, np.zeros(0, object))).total
             bounds.append(-(-found >> bits) - _spared(policy, multiplier))
     return max(0, min(bounds))
 

@@ -16,7 +16,7 @@ from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import SECONDS, Plan
 from solver.problem import Problem
 from solver.repairs import repair
-from solver.search.branch import Report
+from solver.search.limits import Report
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm

@@ -19,11 +19,12 @@ import numpy as np
 from solver.cost.tariff import LEVIED
 from solver.deadline import OutOfTimeError
 from solver.search.bound import Dual, certified_bound, picoseconds
-from solver.search.branch import TREE_BYTES, Progress, Report
+from solver.search.branch import TREE_BYTES
 from solver.search.certify import certificate
 from solver.search.flat import SCALE_BITS
 from solver.search.incumbent import Incumbent, orders
 from solver.search.levies import Levied, Levies, Masks, Seen
+from solver.search.limits import Progress, Report
 from solver.search.network import INF, BoolArray, arc_consistency
 from solver.search.split import proposals
 from solver.search.tree import Leaf, Split, Tree
@@ -328,12 +329,9 @@ class Branching:
         small = next((one for one in seen if one.sent <= levies.most), None)
         if large is None or small is None:
             return
-        for i in sorted(levies.splittable, key=lambda i: self._beside(large, small, i)):
+        for i in sorted(levies.splittable, key=lambda i: -abs(large.by.get(i, 0) - small.by.get(i, 0))):
             if large.keys[i] != small.keys[i]:
                 yield i, levies.side(i, large.keys[i], small.keys[i])
-
-    def _beside(self, one: Seen, other: Seen, i: int) -> int:
-        return -abs(one.by.get(i, 0) - other.by.get(i, 0))
 
     def _by_tension(self, part: Part, proof: Raised) -> Iterator[tuple[int, BoolArray]]:
         """Yield where the messages disagree."""
@@ -367,7 +365,7 @@ class Branching:
                 if "tensor" in said and part.split is not None:
                     said["left_values"] = [[int(one)] for one in np.flatnonzero(part.split[1])]
                 waiting += [(node.left, said["left"]), (node.right, said["right"])]
-            elif part.proof is not None:
+            elif isinstance(node, Leaf) and part.proof is not None:
                 said["multiplier"] = part.proof.levied.multiplier
                 bounds.append(self.levies.spared(picoseconds(node.units), part.proof.levied.multiplier))
         return max(0, min(bounds)), written
