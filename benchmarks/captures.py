@@ -24,13 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.loss import places
 from benchmarks.results import Row, in_a_process, read_rows, table, write_region, write_rows
 from ops import Shard
 from solver import Graph, Mesh, plan
 from solver.cost.hardware import load
 from solver.importers.aten import lower
 from solver.importers.capture import read_capture
+from solver.report.losses import places
 
 DATA = Path(__file__).parent / "data" / "captures"
 CSV = Path(__file__).parent / "data" / "captures.csv"
@@ -96,7 +96,7 @@ def measure(case: Case, timeout: float) -> dict[str, Any]:
     stages |= found.stages
     stages["check"] = time.monotonic() - planned
     seconds, cpu = time.monotonic() - begin, time.process_time()
-    told = places(found)[:PLACES] if found.gap else []
+    told = places(found.losses)[:PLACES]
     return {
         "nodes": len(capture.nodes),
         "ops": len(graph.nodes),

@@ -6,21 +6,15 @@ The pages of the benchmarks say what their CSVs do, and where a plan loses is fo
 from __future__ import annotations
 
 import importlib.util
-import re
 
 import pytest
 
 from benchmarks import captures, peers, scale, scale_figures
-from benchmarks.loss import assignment, places
 from benchmarks.peer_solvers import PEERS, instance
 from benchmarks.results import IMAGES, Row, in_a_process, read_rows, written
-from solver import Mesh, plan
-from solver.compare import GREEDY
+from solver import Mesh
 from solver.search.branch import solve
-from solver.search.build import build
-from solver.training import training_step
 from tests.networks import random_network
-from tests.training_models import tiny_gpt
 
 MODULES = {
     "toulbar2": "pytoulbar2",
@@ -105,17 +99,3 @@ def test_a_run_that_fails_says_so() -> None:
     told = in_a_process("benchmarks.scale", ["--one", "nonsense-1", "8"], 60.0)
     assert told["failed"].startswith("exit code 1, ")
     assert "no model is called 'nonsense-1'" in told["failed"]
-
-
-def test_the_places_of_a_loss() -> None:
-    best = plan(training_step(tiny_gpt()), Mesh({"dp": 2, "tp": 2}))
-    greedy = GREEDY["dtensor"](best.problem)
-    assert greedy.cost_ps > best.cost_ps  # type: ignore[operator]
-    built = build(best.problem)
-    assert built.network.cost(assignment(built, greedy)) == greedy.cost_ps
-    found = places(greedy)
-    assert sum(place.part for place in found) == pytest.approx(1)
-    assert [place.part for place in found] == sorted((place.part for place in found), reverse=True)
-    known = {v.name for v in built.network.variables} | {e.name for e in built.network.edges}
-    assert {place.worst for place in found} <= known
-    assert len({re.sub(r"\d+", "*", place.worst) for place in found}) == len(found)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ops.placement import Replicate
+from solver.report.losses import places
 from solver.words import duration
 
 if TYPE_CHECKING:
@@ -47,21 +47,15 @@ def remarks(plan: Plan, most: int = MOST) -> list[str]:
 
 
 def _losses(plan: Plan) -> Iterator[str]:
-    """Say where a plan with a gap pays above its bound; names that differ in numbers only are one place."""
-    alike: dict[str, list[str]] = {}
-    for name in plan.losses:
-        alike.setdefault(re.sub(r"\d+", "*", name), []).append(name)
-    paid = {places: sum(plan.losses[name] for name in names) for places, names in alike.items()}
-    whole = sum(paid.values())
-    told = []
-    for places in sorted(paid, key=lambda places: -paid[places])[:PLACES]:
-        worst = max(alike[places], key=plan.losses.__getitem__)
-        more = f" and {len(alike[places]) - 1} like it" if len(alike[places]) > 1 else ""
-        told.append(f"{paid[places] / whole:.0%} at {worst!r}{more}")
+    """Say where a plan with a gap pays above its bound."""
+    told = [
+        f"{place.part:.0%} at {place.worst!r}" + (f" and {place.many - 1} like it" if place.many > 1 else "")
+        for place in places(plan.losses)[:PLACES]
+    ]
     if told:
         yield (
-            f"the plan pays {duration(whole)} above the bound that was reached without branching: {', '.join(told)}; "
-            "more time may close the gap, or pins there"
+            f"the plan pays {duration(sum(plan.losses.values()))} above the bound that was reached without branching: "
+            f"{', '.join(told)}; more time may close the gap, or pins there"
         )
 
 
