@@ -85,15 +85,18 @@ def within_traffic(
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
     first = max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
     if clock is None or asked.expressions or asked.memory is not None or not _branched(known, first, gap, clock):
-        _try_multipliers(known, first, search, gap)
+        _try_multipliers(known, first, search, gap, clock)
     return known.plan()
 
 
-def _try_multipliers(known: _Known, high: int, search: Callable[[Problem], Plan], gap: float) -> None:
+def _try_multipliers(
+    known: _Known, high: int, search: Callable[[Problem], Plan], gap: float, clock: Clock | None
+) -> None:
     """Look for the one multiplier that bounds all plans best."""
     low, asked, policy = 0, known.asked, known.policy
     for _ in range(ROUNDS):
-        if known.choice is not None and known.cost - known.bound <= gap * known.cost:
+        met = known.choice is not None and known.cost - known.bound <= gap * known.cost
+        if met or (known.choice is not None and clock is not None and clock.over()):
             break
         multiplier = high if not known.enough else (low + high) // 2
         if known.enough and multiplier == low:
