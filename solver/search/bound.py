@@ -105,8 +105,12 @@ class Dual:
     @property
     def units(self) -> int:
         """The bound after the last sweep in 1/4096 ps, rounded down."""
-        total = _exact_sum(self.state.node_bound) + _exact_sum(self.state.edge_bound)
-        return total << SCALE_BITS - self.network.shift
+        return self.total << SCALE_BITS - self.network.shift
+
+    @property
+    def total(self) -> int:
+        """The bound after the last sweep in units of the network."""
+        return _exact_sum(self.state.node_bound) + _exact_sum(self.state.edge_bound)
 
     @property
     def bound(self) -> int:

@@ -15,6 +15,7 @@ from solver.search.block import Blocks
 from solver.search.bound import Dual, Messages, picoseconds
 from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
 from solver.search.incumbent import Incumbent, dive, orders
+from solver.search.lean import leaning
 from solver.search.limits import Limits, Progress
 from solver.search.narrow import continued, narrowed
 from solver.search.network import INF, Domains, IntArray, Network, arc_consistency
@@ -41,6 +42,9 @@ DIVE_AFTER = 10
 
 NEAREST, FARTHER = 16, 3
 """What is looked at first may cost 2**-NEAREST of the bound above it, each time 2**FARTHER times as much."""
+
+LEANING_SWEEPS = 20
+"""Sweeps with leaning prices."""
 
 NARROWER = 0.5
 """What is taken out is left out of the sweeps once no more than this fraction of the values is left."""
@@ -304,8 +308,20 @@ class Root(ABC):
         if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
             improved |= self._look_nearby()
         if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
+            improved |= self._look_leaning()
+        if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
             improved |= improve(self.incumbent, self._dual, self._solve_region, self._told_to_stop)
         return improved
+
+    def _look_leaning(self) -> bool:
+        """Look where equal parts decide alike; return whether there is something better."""
+        cost, dual = self.incumbent.cost, leaning(self._dual)
+        for sweep in range(LEANING_SWEEPS):
+            if self._told_to_stop():
+                break
+            dual.sweep((BY_SPAN, EVENLY)[sweep % 2])
+            self.incumbent.offer(dual.state.choice)
+        return self.incumbent.cost < cost
 
     def _look_nearby(self) -> bool:
         """Look among the values that pay least above the bound; return whether there is something better."""
