@@ -58,7 +58,7 @@ class _Class:
         Any of them.
     offers, asks : int array
         As those of the link, for the values that are left.
-    names : list of str
+    links : list of Link
         The edges.
     tails, heads : list of int
         The numbers of the variables of each edge; -1 of one that is not added up.
@@ -69,7 +69,7 @@ class _Class:
     link: Link
     offers: Ints
     asks: Ints
-    names: list[str] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     tails: list[int] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
@@ -95,11 +95,11 @@ class Sums:
     """
 
     values: dict[Name, Ints]
-    edges: dict[str, int]
+    edges: dict[Link, int]
 
-    def least(self, variables: Iterable[Name], edges: Iterable[str]) -> int:
+    def least(self, variables: Iterable[Name], edges: Iterable[Link]) -> int:
         """Return the least that some variables and edges pay."""
-        return sum(int(self.values[name].min()) for name in variables) + sum(self.edges[name] for name in edges)
+        return sum(int(self.values[name].min()) for name in variables) + sum(self.edges[link] for link in edges)
 
     @property
     def total(self) -> int:
@@ -115,6 +115,7 @@ def sums(
     given: Mapping[str, Any],
     counting: Counting,
     outer: Sequence[Link] = (),
+    around: Mapping[str, Any] | None = None,
 ) -> Sums:
     """Add messages to the variables and take them off the edges, over the values that are left.
 
@@ -128,10 +129,12 @@ def sums(
         Every variable has a value, those at the other ends of `outer` too.
     read : Messages
     given : mapping
-        Edge -> the numbers of its two message vectors.
+        Name of an edge -> the numbers of its two message vectors.
     counting : Counting
     outer : sequence of Link, optional
         Edges between one of the variables and another one: their messages count, they do not.
+    around : mapping, optional
+        As `given`, for these; an edge between the variables may have the same name.
 
     Returns
     -------
@@ -147,29 +150,32 @@ def sums(
     known = {id(mask): mask.tobytes() for mask in alive.values()}
     masks = {name: known[id(mask)] for name, mask in alive.items()}
     classes: dict[Any, _Class] = {}
-    for link, inner in (*((link, True) for link in links), *((link, False) for link in outer)):
-        pair, tail, head = given.get(link.name), number.get(link.tail, -1), number.get(link.head, -1)
+    named = [(link, given.get(link.name), True) for link in links]
+    named += [(link, (around or {}).get(link.name), False) for link in outer]
+    for link, pair, inner in named:
+        tail, head = number.get(link.tail, -1), number.get(link.head, -1)
         alike = id(link.price), id(link.allowed), id(link.offers), id(link.asks), id(link.stored)
         key = *alike, masks[link.tail], masks[link.head], pair is None, inner
         if key not in classes:
             classes[key] = _Class(link, link.offers[alive[link.tail]], link.asks[alive[link.head]])
         found = classes[key]
-        found.names.append(link.name)
+        found.links.append(link)
         found.tails.append(tail)
         found.heads.append(head)
         if pair is not None:
             vectors = read.pair(link, pair)
             found.pairs.append(vectors)
-            reach[tail] += read.largest[vectors[0]]
-            reach[head] += read.largest[vectors[1]]
-    dtype = np.int64 if max(reach[:-1], default=0) < LARGEST else object
+            for end, vector in ((tail, vectors[0]), (head, vectors[1])):
+                size = read.largest[vector]
+                reach[end] = max(reach[end], size) if end < 0 else reach[end] + size  # read, but not added up
+    dtype = np.int64 if max(reach) < LARGEST else object
     own = _own(choices, alive, masks, counting, dtype)
     values = dict(zip(choices, _with_messages(own, read, classes.values(), dtype), strict=True))
     edges = {
-        name: least
+        link: least
         for key, one in classes.items()
         if key[-1]
-        for name, least in zip(one.names, _of_edges(one, read, counting), strict=True)
+        for link, least in zip(one.links, _of_edges(one, read, counting), strict=True)
     }
     return Sums(values, edges)
 
@@ -223,7 +229,7 @@ def _of_edges(one: _Class, read: Messages, counting: Counting) -> list[int]:
     for column in range(1, heads.shape[1]):
         np.minimum(least, prices[:, column] - heads[:, column : column + 1], out=least)
     found: list[int] = (least - tails).min(axis=1).tolist()
-    return found if one.pairs else found * len(one.names)
+    return found if one.pairs else found * len(one.links)
 
 
 def _named(layouts: Ints, link: Link, end: int) -> Bools:

@@ -13,11 +13,11 @@ from solver.certificate_consistency import consistent
 from solver.certificate_messages import CertificateError, Messages, of_leaf, short
 from solver.certificate_model import Model
 from solver.certificate_sums import Counting, Sums, sums
-from solver.cost.reshard import INF
 
 MOST_BITS = 32
 LEAVES = {"messages"}, {"messages", "multipliers"}, {"messages", "weights"}, {"messages", "blocks"}
 """What a leaf with messages may say."""
+BUDGETED = {"multipliers", "weights"}
 NARROWED = {"messages", "within", "rest"}, {"messages", "blocks", "within", "rest"}
 
 
@@ -62,7 +62,7 @@ class Scope:
     names : list of (str, str), optional
         The variables of a block; every one of the model when absent.
     given : mapping, optional
-        Edge -> the numbers of its two message vectors, for the edges that leave the block.
+        Name of an edge -> the numbers of its two message vectors, for the edges that leave the block.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Scope:
         """Add the messages of a leaf; return with them what its multipliers take off for the budget."""
         multipliers, timed = self.written.multipliers(leaf)
         counting = Counting(self.written.bits if timed else None, multipliers)
-        given = {**self.given, **of_leaf(self.links, leaf.get("messages", {}))}
-        found = sums(self.choices, self.links, alive, self.written.messages, given, counting, self.outer)
+        given = of_leaf(self.links, leaf.get("messages", {}))
+        found = sums(self.choices, self.links, alive, self.written.messages, given, counting, self.outer, self.given)
         return found, int(sum(multipliers) * (self.model.problem.memory or 0))
 
 
@@ -137,10 +137,12 @@ def bounds(scope: Scope, tree: Any, alive: Alive | None) -> Iterator[int]:
             within = _whole_number(node["within"])
             if alive is not None:
                 yield within + 1
-                alive = scope.consistent(_narrowed(scope, node, alive, within))
+                alive = _narrowed(scope, node, alive, within)
             waiting.append((node["rest"], alive))
         elif set(node) not in LEAVES and node != {"infeasible": True}:
             raise CertificateError(f"a leaf of the tree is {short(node)}: it should have messages")
+        elif not scope.whole and not BUDGETED.isdisjoint(node):  # the messages around a block count time, not bytes
+            raise CertificateError(f"a leaf of a block is {short(node)}: a budget is no matter of a block")
         elif alive is not None:
             bound = _leaf_bound(scope, node, alive)
             if bound is not None:
@@ -148,18 +150,23 @@ def bounds(scope: Scope, tree: Any, alive: Alive | None) -> Iterator[int]:
 
 
 def _leaf_bound(scope: Scope, leaf: Mapping[str, Any], alive: Alive) -> int | None:
-    """Add the least of every variable and of every edge, in units of 2^-bits ps; None where nothing fits the budget."""
+    """Add the least of every variable and of every edge, in units of 2^-bits ps; None where nothing is left of it."""
     found, budget = scope.sums(leaf, alive)
-    over = found.total - budget + sum(gain for _, gain in _gains(scope, leaf, alive, found))
+    gains = _gains(scope, leaf, alive, found)
+    if gains is None:
+        return None
+    over = found.total - budget + sum(gain for _, gain in gains)
     if "weights" not in leaf:
         return over
     return None if over > 0 else 0
 
 
-def _narrowed(scope: Scope, node: Mapping[str, Any], alive: Alive, within: int) -> Alive:
+def _narrowed(scope: Scope, node: Mapping[str, Any], alive: Alive, within: int) -> Alive | None:
     """Leave out the values with which every plan costs more: what one costs above the least comes to the bound."""
     found, _ = scope.sums(node, alive)
     gains = _gains(scope, node, alive, found)
+    if gains is None:
+        return None
     own = {name: gain for names, gain in gains for name in names}
     bound = found.total + sum(gain for _, gain in gains)
     kept = dict(alive)
@@ -169,17 +176,20 @@ def _narrowed(scope: Scope, node: Mapping[str, Any], alive: Alive, within: int) 
             mask: Bools = alive[name].copy()
             mask[mask] = fits
             kept[name] = mask
-    return kept
+    return scope.consistent(kept)
 
 
-def _gains(scope: Scope, node: Mapping[str, Any], alive: Alive, found: Sums) -> list[tuple[list[Name], int]]:
-    """Return the variables of each block, and how much more its tree proves than the messages."""
+def _gains(scope: Scope, node: Mapping[str, Any], alive: Alive, found: Sums) -> list[tuple[list[Name], int]] | None:
+    """Return the variables of each block, and how much more its tree proves than the messages.
+
+    None where nothing in one of them fits together: then nothing of what is left is a plan.
+    """
     blocks, seen = node.get("blocks", []), set[Name]()
     if not isinstance(blocks, list):
         raise CertificateError(f"blocks should be a list, not {short(blocks)}")
     if blocks and not scope.whole:
         raise CertificateError("a block has no blocks of its own")
-    gains = []
+    gains, plans = [], True
     for block in blocks:
         names = _variables(scope, block)
         if not seen.isdisjoint(names) or len(set(names)) < len(names):
@@ -187,10 +197,9 @@ def _gains(scope: Scope, node: Mapping[str, Any], alive: Alive, found: Sums) -> 
         seen.update(names)
         part = Scope(scope.model, scope.written, names, node["messages"])
         proved = min(bounds(part, block["tree"], alive), default=None)
-        before = found.least(names, (link.name for link in part.links))
-        # Where nothing in a block fits together nothing of what is left is a plan.
-        gains.append((names, INF << scope.written.bits if proved is None else proved - before))
-    return gains
+        plans &= proved is not None
+        gains.append((names, (proved or 0) - found.least(names, part.links)))
+    return gains if plans else None
 
 
 def _variables(scope: Scope, block: Any) -> list[Name]:

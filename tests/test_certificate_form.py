@@ -99,6 +99,8 @@ WRONG: list[tuple[Any, str]] = [
     (blocked({"variables": [["op", "h"], ["op", "h"]], "tree": LEAF}), "the blocks of a leaf share variables"),
     (blocked({**BLOCK, "tree": None}), "a node of the tree is None"),
     (blocked({**BLOCK, "tree": {**LEAF, "blocks": [BLOCK]}}), "a block has no blocks of its own"),
+    (blocked({**BLOCK, "tree": {**LEAF, "weights": []}}), "a budget is no matter of a block"),
+    (blocked({**BLOCK, "tree": {**LEAF, "multipliers": []}}), "a budget is no matter of a block"),
     (blocked({**BLOCK, "tree": {"messages": {"h/x": [0, 0]}}}), "something that is no edge: {'h/x': [0, 0]}"),
     (
         blocked({**BLOCK, "tree": {"op": "y", "left_values": [], "left": LEAF, "right": LEAF}}),

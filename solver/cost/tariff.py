@@ -16,6 +16,8 @@ MOST_LEVY = 2**40
 """No levy on a mesh axis is larger."""
 MOST_LEVIED = 2**50
 """Picoseconds; no collective costs more by a levy, so that paths stay within 64 bits."""
+MOST_WEIGHTED = 2**58
+"""Picoseconds; no move counts more by a weight, for the same reason: where a price is cut off a bound is smaller."""
 SENDING = (*COLLECTIVES, *EXCHANGES)
 """Every kind of collective: those of reshards, and those of kernels."""
 
@@ -60,7 +62,7 @@ class Tariff:
         67
         """
         left = 1 - dict(self.hidden).get(kind, Fraction(0))
-        return self.weight * -(-time * left.numerator // left.denominator)
+        return min(MOST_WEIGHTED, self.weight * -(-time * left.numerator // left.denominator))
 
     def levied(self, sent: int, axes: Iterable[int]) -> int:
         """Return what bytes over mesh axes cost more, in picoseconds, rounded down.
