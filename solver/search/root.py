@@ -93,6 +93,7 @@ class Root(ABC):
         self.start = self.root
         self.sweeps, self.nodes, self.stopped = 0, 0, False
         self.losses: dict[str, int] = {}
+        self.near: Part | None = None
         self.proved = 0
         """What blocks prove, in 1/4096 ps."""
 
@@ -324,9 +325,10 @@ class Root(ABC):
         return self.incumbent.cost < cost
 
     def _look_nearby(self) -> bool:
-        """Look among the values that pay least above the bound; return whether there is something better."""
-        if not self._exact:
+        """Look, once a root, among the values that pay least above the bound; return whether something is better."""
+        if not self._exact or self.near is self.root:
             return False
+        self.near = self.root
         cost, dual, domains, messages = self.incumbent.cost, self._dual, self.root.domains, self._dual.messages()
         closed, spend = dual.closed(), max(1, self.root.units >> NEAREST)
         while spend < self._missing and not self._told_to_stop():
