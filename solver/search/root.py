@@ -180,7 +180,7 @@ class Root(ABC):
     def _raise_slowly(self) -> None:
         while not self._finished(self.root.units):
             self._raise(self.root, *AT_ROOT)
-            better = self._look()
+            better = self._look(long=True)
             if not (self._narrow() or better):
                 break
 
@@ -298,8 +298,8 @@ class Root(ABC):
 
     # --------------------------------------------------------------------------------------------- better assignments
 
-    def _look(self) -> bool:
-        """Look for a better assignment; return whether there is one."""
+    def _look(self, *, long: bool = False) -> bool:
+        """Look for a better assignment, also by sweeps of its own; return whether there is one."""
         improved = self.incumbent.choice is None and self._dive()
         for order in orders(len(self.network.variables), SEEDS):
             if self._finished(self.root.units):
@@ -308,7 +308,7 @@ class Root(ABC):
             self._tell(self.root.units)
         if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
             improved |= self._look_nearby()
-        if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
+        if long and self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
             improved |= self._look_leaning()
         if self.depth == 0 and self.incumbent.choice is not None and not self._told_to_stop():
             improved |= improve(self.incumbent, self._dual, self._solve_region, self._told_to_stop)
