@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solver.search.bound import Dual, Messages, picoseconds
-from solver.search.flat import SCALE_BITS, FlatNetwork, flatten
+from solver.search.bound import Dual, picoseconds
+from solver.search.flat import SCALE_BITS, flatten
 from solver.search.limits import Limits, Report
-from solver.search.network import INF, BoolArray, Domains, Network, arc_consistency
+from solver.search.network import INF, BoolArray, Network, arc_consistency
 from solver.search.root import Root
 from solver.search.split import proposals
 from solver.search.tree import NOTHING, Leaf, Part, Tree, grown, least_units
@@ -103,25 +103,16 @@ def solve(
 class _Search(Root):
     """The work of `solve`."""
 
-    def __init__(
-        self,
-        network: Network,
-        flat: FlatNetwork,
-        domains: Domains,
-        limits: Limits,
-        depth: int,
-        messages: Messages | None = None,
-    ) -> None:
-        super().__init__(network, flat, domains, limits, depth, messages)
-        self.open: list[tuple[int, int, Part]] = []
-        per_leaf = 8 * sum(sum(edge.table.shape) for edge in network.edges)
-        self.most_nodes = min(limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))
+    open: list[tuple[int, int, Part]]
 
     def run(self) -> None:
         """Raise the bound of the root, then of the part with the least bound, until nothing is open."""
+        self.open = []
         self._raise_root()
         self._push(self.root)
-        while self.open and self.nodes < self.most_nodes and not self._finished(self.open[0][0]):
+        per_leaf = 8 * sum(sum(edge.table.shape) for edge in self.network.edges)
+        most_nodes = min(self.limits.nodes, 2 * max(16, TREE_BYTES // max(1, per_leaf)))
+        while self.open and self.nodes < most_nodes and not self._finished(self.open[0][0]):
             children = self._divide(self.open[0][2])
             if children is None:
                 break
