@@ -2,7 +2,8 @@
 
     python -m benchmarks.peers                      what benchmarks/data/peers.csv lacks; then docs/scale.md
     python -m benchmarks.peers llama-96 8x8         some of it, or another instance of benchmarks.scale
-    python -m benchmarks.peers --solver toulbar2    one solver, or several
+    python -m benchmarks.peers --solver toulbar2    one solver, or several; else all where they are compared, and
+                                                    toulbar2 wherever there is a proved optimum to confirm
     python -m benchmarks.peers --limit 60           seconds for each solver, 120 by default
     python -m benchmarks.peers --runs 1             one run of each, 5 by default
     python -m benchmarks.peers --again              everything anew
@@ -43,15 +44,14 @@ COLUMNS = (
     *("machine", "failed"),
 )
 SOLVERS = (OURS, WHOLE, *PEERS)
-INSTANCES = (
-    *(Instance(f"llama-{layers}", "8x8") for layers in (1, 8, 32, 96)),
-    *(Instance(f"gpt-{layers}", "8x8") for layers in (8, 96)),
-    Instance("llama-8", "8"),
-    Instance("llama-8", "2x8x8"),
+COMPARED = (
+    *(Instance(f"llama-{layers}", "8x8") for layers in (1, 8, 96)),
     Instance("experts-4", "8x8"),
     Instance("resnet50", "8x8"),
-    *(Instance(model, "8x8") for model in captures.MODELS),
 )
+"""Where every solver runs; on the others of the suite the one that is best here has to confirm what is proved."""
+INSTANCES = tuple(dict.fromkeys((*COMPARED, *scale.INSTANCES)))
+CONFIRMING = (OURS, "toulbar2")
 
 
 def network_of(asked: Instance) -> Network:
@@ -140,7 +140,7 @@ def read(arguments: list[str]) -> argparse.Namespace:
         prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="models and meshes")
-    parser.add_argument("--solver", nargs="+", choices=SOLVERS, default=SOLVERS)
+    parser.add_argument("--solver", nargs="+", choices=SOLVERS, default=())
     parser.add_argument("--limit", type=float, default=120.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--again", action="store_true")
@@ -167,13 +167,13 @@ def main(arguments: list[str]) -> int:
     if wish.one:
         print(json.dumps(measure(wish.one[0], Instance(*wish.one[1:]), wish.limit)))
         return 0
-    missing = [solver for solver in PEERS if solver in wish.solver and not version(PACKAGES[solver])]
+    missing = [solver for solver in PEERS if solver in (wish.solver or PEERS) and not version(PACKAGES[solver])]
     for solver in missing:
         print(f"{solver} is left out: {PACKAGES[solver]} is not installed (pip install '.[bench]')", file=sys.stderr)
-    solvers = [solver for solver in SOLVERS if solver in wish.solver and solver not in missing]
     for asked in [] if wish.figures else scale.chosen(wish.names, INSTANCES):
+        solvers = wish.solver or (SOLVERS if asked in COMPARED else CONFIRMING)
         for number in range(1, wish.runs + 1):
-            for solver in solvers:
+            for solver in (one for one in solvers if one not in missing):
                 if wanted(solver, asked, number, read_rows(CSV), again=wish.again):
                     run(solver, asked, number, wish.limit)
     write_page()

@@ -125,6 +125,43 @@ def _claims(plan_rows: list[Row], peer_rows: list[Row]) -> Iterable[list[str] | 
         gaps = [100 * (1 - int(r["bound_ps"]) / int(r["cost_ps"])) for r in find(plan_rows, model=model, mesh=mesh)]
         yield _line(f"percent of gap, {model} on {mesh}", most, (max(gaps), "") if gaps else None)
 
+    of_all = confirmations(plan_rows, peer_rows)
+    if of_all:
+        share = sum(bool(solvers) for solvers in of_all.values()) / len(of_all)
+        yield _line("proved optima below that a peer proves too or was tried on, of all", 1, (share, ""), at_least=True)
+
+
+def confirmations(plan_rows: list[Row], peer_rows: list[Row]) -> dict[tuple[str, str], dict[str, bool]]:
+    """Return which peers ran on each instance with a proved plan, and whether each proves the same cost."""
+    found: dict[tuple[str, str], dict[str, bool]] = {}
+    for row in find(plan_rows, status="optimal"):
+        at = row["model"], row["mesh"]
+        theirs = [one for one in peer_rows if (one["model"], one["mesh"]) == at and one["solver"] not in (OURS, WHOLE)]
+        found[at] = {one["solver"]: _proves(one, int(row["cost_ps"])) for one in theirs}
+    return found
+
+
+def _proves(row: Row, cost: int) -> bool:
+    """Tell whether a run proves this cost; HiGHS counts in floating point."""
+    return row["proved"] == "yes" and abs(int(row["cost_ps"]) - cost) <= 2 + cost * 1e-6
+
+
+def confirmed(plan_rows: list[Row], peer_rows: list[Row]) -> str:
+    """Return which proved optima another solver proves too, and on which each that was tried gave up."""
+    of_all = confirmations(plan_rows, peer_rows)
+    names: dict[str, list[str]] = {}
+    for (model, mesh), solvers in of_all.items():
+        proving = [solver for solver, proves in solvers.items() if proves]
+        gave_up = f"gave up: {', '.join(solvers)}" if solvers else "no other solver was run"
+        names.setdefault(f"proved by {', '.join(proving)} too" if proving else gave_up, []).append(f"{model} {mesh}")
+    return "\n".join(
+        [
+            f"Of {len(of_all)} proved optima:",
+            "",
+            *(f"- {len(group)} {what}: {', '.join(group)}" for what, group in sorted(names.items(), reverse=True)),
+        ]
+    )
+
 
 def _line(what: str, asked: float, found: tuple[float, str] | None, *, at_least: bool = False) -> list[str] | None:
     if found is None:
@@ -152,6 +189,7 @@ def regions() -> dict[str, Callable[[], str]]:
         "claims by python -m benchmarks.scale --figures": lambda: claims(plan_rows, peer_rows),
         "machine by python -m benchmarks.scale --figures": lambda: machines(plan_rows, peer_rows),
         "peers by python -m benchmarks.peers": lambda: peers(peer_rows),
+        "confirmed by python -m benchmarks.peers": lambda: confirmed(plan_rows, peer_rows),
         "plans by python -m benchmarks.scale": lambda: plans(plan_rows),
     }
 

@@ -54,6 +54,22 @@ def test_no_solver_contradicts_another() -> None:
     assert peers.contradictions([plan_, bound]) != []
 
 
+def test_every_proved_optimum_was_given_to_a_peer() -> None:
+    plans, rows = read_rows(scale.CSV), read_rows(peers.CSV)
+    assert all(scale_figures.confirmations(plans, rows).values())
+    one: Row = {"model": "vit", "mesh": "8", "status": "optimal", "cost_ps": "100", "failed": ""}
+    other: Row = {"model": "vit", "mesh": "8", "solver": "HiGHS", "proved": "yes", "cost_ps": "101"}
+    for changed, found in (
+        ({}, {"HiGHS": True}),
+        ({"cost_ps": "200"}, {"HiGHS": False}),
+        ({"proved": "no"}, {"HiGHS": False}),
+        ({"proved": "", "cost_ps": ""}, {"HiGHS": False}),
+        ({"solver": "shardproof"}, {}),
+        ({"mesh": "8x8"}, {}),
+    ):
+        assert scale_figures.confirmations([one], [{**other, **changed}]) == {("vit", "8"): found}
+
+
 def test_every_plan_was_checked() -> None:
     rows = read_rows(scale.CSV)
     assert rows
