@@ -24,7 +24,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import captures, scale
+from benchmarks import scale
 from benchmarks.peer_solvers import PACKAGES, PEERS, Answer, Watch, instance
 from benchmarks.results import DATA, Row, in_a_process, machine, read_rows, version, write_rows
 from benchmarks.scale import Instance
