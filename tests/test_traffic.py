@@ -9,6 +9,7 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -18,10 +19,13 @@ from solver.certificate_messages import CertificateError
 from solver.certificate_traffic import levied_bound
 from solver.choice import Evaluation
 from solver.constraints.policy import traffic
-from solver.problem import problem
+from solver.cost.tariff import LEVIED
+from solver.problem import Problem, problem
+from solver.search.incumbent import Incumbent, orders
 from solver.search.levies import Levies
 from solver.search.network import INF
 from solver.search.traffic import Branching
+from solver.search.traffic_mix import Mixing, depths
 from solver.training import training_step
 from tests.graphs import Case, random_graphs
 from tests.test_planner import EVERY
@@ -61,6 +65,65 @@ def test_what_one_multiplier_leaves_open_is_closed_by_parts_with_their_own() -> 
     assert found.check().bound == found.bound_ps == found.cost_ps
 
 
+def chain(layers: int) -> Graph:
+    """Return a step that trains equal layers one after the other."""
+    g = Graph("chain")
+    x, labels = g.input("x", (2048, 2048)), g.input("labels", (2048, 1), dtype="int64")
+    for layer in range(layers):
+        product = g.op("matmul", x, g.parameter(f"w{layer}", (2048, 2048)), name=f"matmul{layer}")
+        x = g.op("relu", product, name=f"relu{layer}")
+    g.output(g.op("mean", g.op("cross_entropy_with_softmax", x, labels)[1], name="loss"))
+    return training_step(g, "loss", "adamw")
+
+
+def levies_of(asked: Problem) -> tuple[Levies, list[Evaluation]]:
+    """Return the levies of a problem with a budget, and the plans that they will have seen."""
+    assert asked.budget is not None
+    plans, most = list[Evaluation](), asked.budget.most
+
+    def keep(one: Evaluation) -> int:
+        plans.append(one)
+        return min((one.total for one in plans if one.sent_over(0) <= most), default=INF)
+
+    return Levies(asked, keep), plans
+
+
+def test_some_layers_lie_as_in_the_fast_plan_and_others_as_in_the_slow_one() -> None:
+    graph, mesh = chain(20), Mesh({"dp": 8})
+    most = plan(graph, mesh).evaluation.sent_over(0) * 7 // 10
+    asked = problem(graph, mesh, policy=(traffic("dp", most),))
+    levies, plans = levies_of(asked)
+    for multiplier in (0, 2**20):
+        levied = levies.levied(multiplier)
+        assert levied is not None
+        incumbent = Incumbent(levied.root)
+        incumbent.read(levied.root, orders(len(levied.whole), ())[0])
+        assert incumbent.assignment is not None
+        levies.see(levied, incumbent.assignment)
+    fast, slow = levies.seen
+    assert slow.sent <= most < fast.sent
+    even = levies.levied((slow.time - fast.time) * LEVIED // (fast.sent - slow.sent))
+    assert even is not None
+    Mixing(levies, even, lambda: False).run(fast, slow)
+    assert levies.cost < slow.time - (slow.time - fast.time) // 3
+    between = [one for one in levies.seen if slow.sent < one.sent < fast.sent]
+    assert min(one.sent for one in between) <= most < max(one.sent for one in between)
+    assert [(one.time, one.sent) for one in levies.seen] == [(one.total, one.sent_over(0)) for one in plans]
+
+
+def test_neighbours_lie_near_each_other() -> None:
+    asked = problem(chain(20), Mesh({"dp": 2}), policy=(traffic("dp", 0),))
+    levied = levies_of(asked)[0].levied(0)
+    assert levied is not None
+    flat, depth = levied.flat.flat, depths(levied)
+    behind = depth == depth.max()
+    apart = np.abs(depth[flat.tail] - depth[flat.head])[~behind[flat.tail] & ~behind[flat.head]]
+    assert apart.max() < len(depth) // 5
+    hubs = {levied.built.network.variables[i].name for i in np.flatnonzero(behind)}
+    assert {"learning_rate", "beta1_pow", "beta2_pow"} <= hubs
+    assert len(hubs) <= 4
+
+
 @settings(EVERY, max_examples=30, phases=[Phase.generate])
 @given(case=random_graphs(max_ops=3, max_axes=2), data=st.data())
 def test_every_part_is_bounded_truly(case: Case, data: Any) -> None:
@@ -70,13 +133,7 @@ def test_every_part_is_bounded_truly(case: Case, data: Any) -> None:
     budget = data.draw(st.sampled_from(sorted({sent for _, sent in free})))
     policy = (traffic(case.mesh.axes[0], budget),)
     asked = problem(case.graph, case.mesh, pins=case.pins, capabilities=case.capabilities, policy=policy)
-    plans: list[Evaluation] = []
-
-    def keep(one: Evaluation) -> int:
-        plans.append(one)
-        return min((one.total for one in plans if one.sent_over(0) <= budget), default=INF)
-
-    levies = Levies(asked, keep)
+    levies, _ = levies_of(asked)
     branching = Branching(levies, 0.0, lambda: False)
     branching.run(data.draw(st.sampled_from([0, 1, 1000, 2**20])))
     proved = branching.proved()

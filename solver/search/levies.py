@@ -121,7 +121,7 @@ class Levies:
         self.most, self.axis = asked.budget.most, asked.mesh.axis(asked.budget.axis)
         self.known: dict[int, Levied] = {}
         self.seen: list[Seen] = []
-        self._told: set[object] = set()
+        self._told: dict[tuple[int, tuple[int, ...]], Seen] = {}
 
     def levied(self, multiplier: int, near: Fraction = NEAR) -> Levied | None:
         """Return the network with a multiplier, or with one within a factor; None where its prices are too large."""
@@ -183,13 +183,12 @@ class Levies:
         kinds = {placement: n for n, placement in enumerate(dict.fromkeys(p for one in layouts for p in one))}
         return np.array([[kinds[placement] for placement in one] for one in layouts], np.int64)
 
-    def see(self, levied: Levied, assignment: tuple[int, ...]) -> None:
+    def see(self, levied: Levied, assignment: tuple[int, ...]) -> Seen:
         """Work out what a plan sends and takes, once."""
-        choice = replace(levied.built.choice(assignment), levy=levied.multiplier)
         told = levied.multiplier, assignment
         if told in self._told:
-            return
-        self._told.add(told)
+            return self._told[told]
+        choice = replace(levied.built.choice(assignment), levy=levied.multiplier)
         plan = Evaluation(self.asked, choice)
         self.cost = self.keep(plan)
         variables = levied.built.network.variables
@@ -199,7 +198,10 @@ class Levies:
             else int(levied.built.pairs[variables[i].name].made[assignment[i]])
             for i in self.splittable
         }
-        self.seen.append(Seen(choice, plan.total, plan.sent_over(self.axis), keys, self._by(plan)))
+        seen = Seen(choice, plan.total, plan.sent_over(self.axis), keys, self._by(plan))
+        self.seen.append(seen)
+        self._told[told] = seen
+        return seen
 
     def _by(self, plan: Evaluation) -> dict[int, int]:
         """Return the bytes that each variable has to do with, as a maker or a user."""

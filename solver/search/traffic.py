@@ -27,6 +27,7 @@ from solver.search.levies import Levied, Levies, Masks, Seen
 from solver.search.limits import Progress, Report
 from solver.search.network import INF, BoolArray, arc_consistency
 from solver.search.split import proposals
+from solver.search.traffic_mix import Mixing
 from solver.search.tree import Leaf, Split, Tree
 
 LARGEST = 2**24
@@ -132,6 +133,7 @@ class Branching:
             self._raise(self.root, start, FIRST_TRIES)
             if self.root.proof is None:
                 return
+            self._mix(self.root.proof)
             self.waiting.append((self.root.bound, 0, self.root))
             self._most_parts = min(MOST_PARTS, TREE_BYTES // self._bytes(self.root.proof.dual))
             while self.waiting and self.parts < self._most_parts and self._idle < MOST_IDLE:
@@ -149,6 +151,12 @@ class Branching:
                     else:
                         half.known.clear()
 
+    def _mix(self, proof: Raised) -> None:
+        """Mix the two plans that promise most, one within the budget and one beyond it."""
+        fast, slow = self._nearest(self.root, proof)
+        if fast is not None and slow is not None and not self._met(self.root.bound):
+            Mixing(self.levies, proof.levied, self._over_now).run(fast, slow)
+
     def _bytes(self, dual: Dual) -> int:
         """Return about how many bytes a part takes."""
         return KEPT * sum(array.nbytes for array in dual.state)
@@ -160,7 +168,7 @@ class Branching:
         """Report how far the search is, and tell whether to stop."""
         if self._report is not None and not self._stopped:
             cost = self.levies.cost if self.levies.cost < INF else None
-            bound = self.waiting[0][0] if self.waiting else 0
+            bound = self.waiting[0][0] if self.waiting else 0 if self.root.proof is None else self.root.bound
             seconds = time.monotonic() - self._begin
             self._stopped = bool(self._report(Progress(self.sweeps, self.parts, max(0, bound), cost, seconds)))
         return self._stopped or self._over()
@@ -323,15 +331,20 @@ class Branching:
     def _apart(self, part: Part) -> Iterator[tuple[int, BoolArray]]:
         """Yield where a plan that sends too much and one that fits come apart, what sends most first."""
         assert part.proof is not None
-        levies, k = self.levies, part.proof.levied.multiplier
-        seen = sorted(levies.inside(part.masks), key=lambda one: one.time + k * one.sent // LEVIED)
-        large = next((one for one in seen if one.sent > levies.most), None)
-        small = next((one for one in seen if one.sent <= levies.most), None)
+        levies = self.levies
+        large, small = self._nearest(part, part.proof)
         if large is None or small is None:
             return
         for i in sorted(levies.splittable, key=lambda i: -abs(large.by.get(i, 0) - small.by.get(i, 0))):
             if large.keys[i] != small.keys[i]:
                 yield i, levies.side(i, large.keys[i], small.keys[i])
+
+    def _nearest(self, part: Part, proof: Raised) -> tuple[Seen | None, Seen | None]:
+        """Return the plans that promise most with the multiplier of a part: one beyond the budget, one within it."""
+        most, k = self.levies.most, proof.levied.multiplier
+        seen = sorted(self.levies.inside(part.masks), key=lambda one: one.time + k * one.sent // LEVIED)
+        large = next((one for one in seen if one.sent > most), None)
+        return large, next((one for one in seen if one.sent <= most), None)
 
     def _by_tension(self, part: Part, proof: Raised) -> Iterator[tuple[int, BoolArray]]:
         """Yield where the messages disagree."""
