@@ -38,6 +38,9 @@ class Clock(Protocol):
     def stages(self) -> Mapping[str, float]:
         """Return the seconds of each stage."""
 
+    def part(self, seconds: float) -> Clock:
+        """Return a clock for a piece of the work."""
+
     @property
     def report(self) -> Report | None:
         """Whom to tell how far a search is."""

@@ -191,12 +191,12 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if best.found.assignment is None:
         return _unproved(asked, first(), clock)
     if asked.memory is not None and beyond(asked, best.built.choice(best.found.assignment)):
-        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
+        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker, clock, explain)
     clock.stage("decision")
     with collecting_later():
         decision = _decided(best, checker, gap, first, clock)
     if beyond(asked, decision.choice):
-        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report), checker, clock, explain)
+        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker, clock, explain)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)
@@ -239,7 +239,9 @@ def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
         clock.stage("bound")
         coarse = coarser(built.network)
         return Searched(
-            built, coarse, coarse.exact(solve(coarse.network, clock.left(), gap, coarse.told(clock.report)))
+            built,
+            coarse,
+            coarse.exact(solve(coarse.network, clock.left(), gap, coarse.told(clock.report_on(asked, relaxed=True)))),
         )
     except (OutOfTimeError, KeyboardInterrupt):
         return None
@@ -386,9 +388,21 @@ class _Clock:
             self._stopped |= bool(self._progress(self._now[0], None))
         return self._stopped
 
+    def report_on(self, asked: Problem, *, relaxed: bool = False) -> Report | None:
+        """Return the progress callback of a search that may know nothing of budgets: then its plans are told of no one.
+
+        None where what it counts are not just the picoseconds of what was asked.
+        """
+        report = self.report
+        if report is None or asked.levy or asked.counted != (1, 1):
+            return None
+        if asked.budget is None and (asked.memory is None or not relaxed):
+            return report
+        return lambda state: report(replace(state, cost=None))
+
     @property
     def report(self) -> Report | None:
-        """The progress callback of the search."""
+        """The progress callback of a search whose bounds and costs are those of what was asked."""
         progress = self._progress
         if progress is None:
             return None

@@ -68,12 +68,17 @@ def within_traffic(
     of N bytes, so what every plan costs then, less k * N, bounds its time (Lagrange). A plan says with its levy by
     which multiplier its ways are chosen, so that it takes the paths that were found, and not faster ones that send
     more. Where one multiplier leaves a gap, parts of the plans have their own (`solver.search.traffic`); not where a
-    person's own expressions or a memory budget are asked for beside it.
+    person's own expressions are asked for beside it. With a memory budget half of the time is for what holds without
+    it, bounds and plans that happen to be within it, and the rest for one multiplier beside those of memory.
     """
     known = _Known(asked, policy)
+    if asked.memory is not None and clock is not None:
+        _without_memory(known, search, gap, clock)
+        if known.met(gap):
+            return known.plan()
     free = search(asked)
     if free.choice is None:
-        return free
+        return free if known.choice is None else known.plan()
     sent = known.learn(free, 0)
     if sent <= policy.most and free.status == "optimal":
         return replace(free, certificate=known.certificate)
@@ -83,10 +88,31 @@ def within_traffic(
     if thrifty.bound_ps > policy.most:
         told = _TooLittle(asked, policy, search, explaining).told(free, thrifty)
         return Plan(asked, "infeasible", explanation=told, stages=known.stages)
-    first = max(1, min(LARGEST // 2, LEVIED * free.evaluation.total // max(1, sent)))
-    if clock is None or asked.expressions or asked.memory is not None or not _branched(known, first, gap, clock):
+    first = _first(free.evaluation, sent)
+    if clock is None or asked.memory is not None or not _branched(known, asked, first, gap, clock):
         _try_multipliers(known, first, search, gap, clock)
     return known.plan()
+
+
+def _first(free: Evaluation, sent: int) -> int:
+    """Return a multiplier to begin with: what is sent without a budget is as dear as the time that it takes."""
+    return max(1, min(LARGEST // 2, LEVIED * free.total // max(1, sent)))
+
+
+def _without_memory(known: _Known, search: Callable[[Problem], Plan], gap: float, clock: Clock) -> None:
+    """Learn what holds without the memory budget, which bounds the plans within it too, and which plans are within."""
+    asked, policy = replace(known.asked, memory=None), known.policy
+    free = search(asked)
+    if free.choice is None:
+        return
+    sent = known.learn(free, 0)
+    if sent > policy.most and not known.met(gap):
+        thrifty = _thriftiest(asked, known.axis, search)
+        known.take(thrifty.choice, known.heaviest)
+        if thrifty.bound_ps <= policy.most:
+            clock.stage("traffic")
+            _branched(known, asked, _first(free.evaluation, sent), gap, clock.part(clock.left() / 2))
+            known.stages = clock.stages()
 
 
 def _try_multipliers(
@@ -95,8 +121,7 @@ def _try_multipliers(
     """Look for the one multiplier that bounds all plans best."""
     low, asked, policy = 0, known.asked, known.policy
     for _ in range(ROUNDS):
-        met = known.choice is not None and known.cost - known.bound <= gap * known.cost
-        if met or (known.choice is not None and clock is not None and clock.over()):
+        if known.met(gap) or (known.choice is not None and clock is not None and clock.over()):
             break
         multiplier = high if not known.enough else (low + high) // 2
         if known.enough and multiplier == low:
@@ -107,10 +132,12 @@ def _try_multipliers(
             high, known.enough = multiplier, True
 
 
-def _branched(known: _Known, first: int, gap: float, clock: Clock) -> bool:
+def _branched(known: _Known, asked: Problem, first: int, gap: float, clock: Clock) -> bool:
     """Branch, beginning with some multiplier; return whether anything was proved."""
+    if asked.expressions:
+        return False
     clock.stage("traffic")
-    levies = Levies(known.asked, known.look, INF if known.choice is None else known.cost)
+    levies = Levies(asked, known.look, INF if known.choice is None else known.cost)
     branching = Branching(levies, gap, clock.over, clock.report)
     with ending_when(clock.over), collecting_later():
         branching.run(first)
@@ -139,6 +166,10 @@ class _Known:
         self.certificate: Mapping[str, Any] = {"multiplier": 0, "certificate": UNPROVED}
         self.stages: Mapping[str, float] = {}
 
+    def met(self, gap: float) -> bool:
+        """Tell whether the best plan is near enough to the bound."""
+        return self.choice is not None and self.cost - self.bound <= gap * self.cost
+
     def learn(self, found: Plan, multiplier: int) -> int:
         """Take what a plan with a multiplier says; return what it sends by the paths that it takes then."""
         self.stages = found.stages
@@ -162,8 +193,7 @@ class _Known:
         """Take a plan, and what it chooses with another levy where that may be better; return the best cost, or INF."""
         choice, sent, most = plan.choice, plan.sent_over(self.axis), self.policy.most
         if sent <= most and (self.choice is None or plan.total < self.cost):
-            self.choice, self.cost = choice, plan.total
-            self.take(choice, 0)
+            self.take(choice, choice.levy, 0)
         elif sent > most and (self.choice is None or plan.total + choice.levy * (sent - most) // LEVIED < self.cost):
             self.take(choice, self.heaviest)
         return INF if self.choice is None else self.cost

@@ -23,6 +23,7 @@ from solver.cost.tariff import LEVIED
 from solver.problem import Problem, problem
 from solver.search.incumbent import Incumbent, orders
 from solver.search.levies import Levies
+from solver.search.limits import Progress
 from solver.search.network import INF
 from solver.search.traffic import Branching
 from solver.search.traffic_mix import Mixing, depths
@@ -194,3 +195,41 @@ def test_only_ops_and_sources_are_split() -> None:
         tree = {kind: name, "left_values": [[0]], "left": leaf, "right": leaf}
         with pytest.raises(CertificateError, match="which is no op and no source"):
             levied_bound(found.problem, found.problem.budget, {"bits": 12, "arrays": [], "tree": tree})
+
+
+@cache
+def beside_memory(tenths: int) -> tuple[Plan, list[Progress]]:
+    """Return that plan within some of the memory that it fills, and what was told on the way."""
+    alone, told = planned(), list[Progress]()
+    assert alone.problem.budget is not None
+
+    def progress(stage: str, state: Progress | None) -> None:
+        told.extend([] if state is None else [state])
+
+    memory = alone.memory.peak * tenths // 10
+    wishes = {"policy": (alone.problem.budget,), "memory": memory, "progress": progress}
+    return plan(two_layers(), Mesh({"dp": 2, "tp": 4}), timeout=30.0, **wishes), told
+
+
+def test_memory_that_the_plan_within_the_traffic_fits_changes_nothing() -> None:
+    found, told = beside_memory(10)
+    assert found.status == "optimal"
+    assert found.cost_ps == planned().cost_ps
+    assert found.check().ok
+    assert found.check().bound == found.bound_ps
+    assert "traffic" in found.stages
+    assert told
+
+
+@pytest.mark.parametrize("tenths", [9, 10, 20])
+def test_what_is_told_on_the_way_is_true(tenths: int) -> None:
+    found, told = beside_memory(tenths)
+    if found.choice is None:
+        assert found.status == "unknown"
+        assert all(state.cost is None for state in told)
+        return
+    assert found.check().ok
+    assert found.memory.peak <= (found.problem.memory or 0)
+    for state in told:
+        assert state.bound <= (found.cost_ps or 0)
+        assert state.cost is None or state.cost >= found.bound_ps
