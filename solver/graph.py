@@ -14,7 +14,7 @@ from ops.bind import BoundRule
 from ops.notation import RuleError
 from ops.registry import rule_for
 from solver.graph_digraph import digraph_of
-from solver.graph_operands import operand_names
+from solver.graph_operands import check_uses, operand_names
 from solver.graph_ties import check_gradient, check_order, check_repeat, check_tie
 from solver.graph_values import (
     GraphError,
@@ -319,9 +319,10 @@ class Graph:
         Raises
         ------
         GraphError
-            Where nothing leaves the graph, or an op repeats a later one.
+            Where nothing leaves the graph, an op repeats a later one, or a use (``op/operand``) is called as a tensor.
         """
         check_order(self)
+        check_uses((use for uses in self._uses.values() for use in uses), self.tensors)
         if not self.outputs:
             raise GraphError(f"graph {self.name!r} has no output: call output(tensor) on what it is to compute")
 

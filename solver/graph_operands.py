@@ -1,14 +1,14 @@
-"""The operands of a new op, as they are given."""
+"""The operands of a new op, as they are given, and how uses are called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from ops.notation import TensorSpec
 from ops.registry import rule_for
-from solver.graph_values import GraphError, Node, OperandNames, Place
+from solver.graph_values import GraphError, Node, OperandNames, Place, Use
 
 
 def operand_names(node: Node, operands: Sequence[Any], own: Callable[[Any, Place], str]) -> tuple[OperandNames, ...]:
@@ -44,6 +44,22 @@ def operand_names(node: Node, operands: Sequence[Any], own: Callable[[Any, Place
         else:
             raise GraphError(f"{place} is {given}: it takes a list of one or more tensors")
     return tuple(names)
+
+
+def check_uses(uses: Iterable[Use], tensors: Container[str]) -> None:
+    """Hold the names of uses against those of tensors: a wish names either.
+
+    Raises
+    ------
+    GraphError
+        Where a use is called as a tensor is.
+    """
+    for use in uses:
+        if use.name in tensors:
+            raise GraphError(
+                f"{use.name!r} is the name of a tensor and of the use {use.operand!r} of op {use.op!r}, so that a wish "
+                "would speak of both: give the tensor or the op another name"
+            )
 
 
 def _takes(specs: Sequence[TensorSpec]) -> str:

@@ -25,8 +25,21 @@ OUTPUT = "output"
 """What stands for the use that a graph output is."""
 START = "before everything"
 """The moment before the first op, when sources alone are stored."""
+FIRST = ""
+"""What stands for an op there: no op has this name."""
 NEVER = -1
 """The class of readers where nobody reads."""
+
+
+def step_of(op: str) -> str:
+    """Return the moment in which an op runs: its name, with ``at`` before it where it may be read as another moment.
+
+    Examples
+    --------
+    >>> step_of("h"), step_of("before everything"), step_of("at h")
+    ('h', 'at before everything', 'at at h')
+    """
+    return f"at {op}" if op.startswith(("at ", "before ")) else op
 
 
 class Moments:
@@ -38,7 +51,7 @@ class Moments:
     bound : mapping
         Op -> its rule, bound to shapes.
     names : sequence of str
-        The moments: an op, ``before op/operand``, or `START`.
+        The moments: those of ops (`step_of`), ``before op/operand``, or `START`.
 
     Raises
     ------
@@ -54,11 +67,13 @@ class Moments:
 
     def __init__(self, graph: Graph, bound: Mapping[str, BoundRule], names: Sequence[str]) -> None:
         self.graph, self.bound, self.names = graph, bound, tuple(names)
-        self._position = {START: -1} | {node: i for i, node in enumerate(graph.nodes)}
-        uses = {f"before {use.name}": use for node in graph.nodes for use in graph.operand_uses(node)}
-        self.before: tuple[Use | None, ...] = tuple(None if name in self._position else uses[name] for name in names)
+        self._position = {FIRST: -1} | {node: i for i, node in enumerate(graph.nodes)}
+        known: dict[str, tuple[str, Use | None]] = {START: (FIRST, None)}
+        known |= {step_of(node): (node, None) for node in graph.nodes}
+        known |= {f"before {use.name}": (use.op, use) for node in graph.nodes for use in graph.operand_uses(node)}
+        self.before: tuple[Use | None, ...] = tuple(known[name][1] for name in names)
         """Per moment the use that gets its copy; None where the op runs."""
-        found = [name if use is None else use.op for name, use in zip(names, self.before, strict=True)]
+        found = [known[name][0] for name in names]
         self.ops = tuple(sorted(set(found), key=self._position.__getitem__))
         self.number = {op: k for k, op in enumerate(self.ops, 1)}
         self.numbers = tuple(self.number[op] for op in found)

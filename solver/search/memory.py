@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from solver.choice import Choice
-from solver.cost.moments import START
+from solver.cost.moments import START, step_of
 from solver.deadline import OutOfTimeError
 from solver.problem import Problem
 from solver.search.build import Built
@@ -167,7 +167,7 @@ class BudgetSearch:
         """Where the problem is small, split it with every step as a moment until bound and plan meet."""
         graph = self.problem.graph
         uses = [use for node in graph.nodes for use in graph.operand_uses(node)]
-        moments = [START, *graph.nodes, *(f"before {use.name}" for use in uses)]
+        moments = [START, *map(step_of, graph.nodes), *(f"before {use.name}" for use in uses)]
         if self.over or len(moments) > SMALL or (self.least is not None and self.least.bound > self.budget):
             return
         paid = dict(zip(self.moments, self.multipliers.tolist(), strict=True))
@@ -269,14 +269,14 @@ class BudgetSearch:
         """Return the moment that stands for a step of a program."""
         graph = self.problem.graph
         if step is None or step in graph.nodes:
-            return step or START
+            return START if step is None else step_of(step)
         kind, name = step.split(" ", 2)[1:]
         if kind == "needed":
             return f"before {name}"
         producer, uses = graph.tensors[name].producer, self.problem.uses[name]
         if kind == "held" and producer is None:
-            return uses[0].op
-        return producer or START
+            return step_of(uses[0].op)
+        return START if producer is None else step_of(producer)
 
     def _add_moment(self, moment: str) -> None:
         """Take one more moment into account; there every assignment that was seen stores no more than at its peak."""
