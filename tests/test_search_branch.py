@@ -52,6 +52,28 @@ def test_blocks_and_narrowing_prove_what_they_say(seed: int, monkeypatch: pytest
     assert_optimal(network, solve(network), best_cost(network))
 
 
+@pytest.mark.parametrize("method", ["sweep", "leap"])
+def test_ctrl_c_at_any_moment_leaves_a_bound_that_the_messages_prove(method: str, monkeypatch: Any) -> None:
+    """Also between a sweep and what it proves, and right after a leap, when messages prove less than before."""
+    monkeypatch.setattr(root, "LEAP_AFTER", 2)
+    monkeypatch.setattr(root.Root, "_look", lambda search, long=False: False)  # it has searches of its own
+    network, plain, calls = frustrated(1, 30, values=3), getattr(Dual, method), [0, 0]
+
+    def interrupted(dual: Dual, *given: Any) -> Any:
+        found = plain(dual, *given)
+        calls[0] += 1
+        if calls[0] == calls[1]:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Dual, method, interrupted)
+    for calls[1] in range(1, 10):
+        calls[0] = 0
+        result = solve(network, nodes=1)
+        assert calls[0] >= calls[1]
+        assert result.bound == -(-proved(network, result.tree) >> SCALE_BITS)
+
+
 def test_parts_that_have_nothing_to_do_with_each_other_are_proved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six copies of a network that needs branching: a tree of them all would need a power of six."""
     monkeypatch.setattr(root, "BLOCK", 6)

@@ -207,26 +207,30 @@ class Root(ABC):
         self.incumbent.offer(dual.state.choice)
 
     def _sweep(self, part: Part, dual: Dual, way: int) -> bool:
-        """Sweep once; return whether anything changed."""
-        changed = dual.sweep(way)
+        """Sweep once; return whether anything changed. Ctrl-C is heard after a sweep, which counts."""
+        try:
+            changed = dual.sweep(way)
+        finally:
+            part.units = dual.units
         self.sweeps += 1
-        part.units = dual.units
         return changed
 
     def _leap(self, part: Part, dual: Dual, before: State, gained: int) -> None:
         """Follow the direction of the last sweeps, farther each time, while that gains more than a sweep does."""
         now, times = dual.snapshot(), 1
         best = now
-        while times <= FARTHEST and not self._finished(part.units):
-            least = part.units + gained // LEAP_AFTER
-            dual.leap(before, now, times)
-            self._sweep(part, dual, PATIENT)
-            self._tell(part.units)
-            if part.units <= least:
-                dual.restore(best)
-                part.units = dual.units
-                break
-            best, times = dual.snapshot(), 2 * times
+        try:
+            while times <= FARTHEST and not self._finished(part.units):
+                least = part.units + gained // LEAP_AFTER
+                dual.leap(before, now, times)
+                self._sweep(part, dual, PATIENT)
+                self._tell(part.units)
+                if part.units <= least:
+                    break
+                best, times = dual.snapshot(), 2 * times
+        finally:  # after Ctrl-C, too: right after a leap the messages may prove nothing
+            dual.restore(best)
+            part.units = dual.units
 
     def _slow(self, gained: int, units: int, enough: float) -> bool:
         cost = self.incumbent.cost
