@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -332,9 +332,9 @@ def nonnegative(name: str, value: Any) -> float:
     Raises
     ------
     ProblemError
-        Where it is no number, negative, or without end.
+        Where it is no number, negative, or larger than a float can be.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         what = "seconds" if name == "timeout" else "a fraction of the cost"
         raise ProblemError(f"{name}={value!r}: give {what}, a number from 0 up")
     return float(value)
