@@ -18,7 +18,7 @@ from solver.plan import Plan
 from solver.planner import plan_problem
 from solver.problem import Problem, ProblemError
 from solver.problem_pins import read_pins
-from solver.recipes import recipe
+from solver.recipes import read_recipe, recipe
 from solver.words import duration
 
 GREEDY: dict[str, Callable[[Problem], Plan]] = {
@@ -67,7 +67,14 @@ def compare(best: Plan, recipes: Sequence[str] = (), timeout: float = 60.0) -> l
     -------
     list of Compared
         The given plan first.
+
+    Raises
+    ------
+    ProblemError
+        Where there is no such recipe, or the mesh has no axis that one names.
     """
+    for name in recipes:
+        read_recipe(name, best.problem.mesh.axes)
     found = [Compared("shardproof", best if best.choice is not None else None, "", sum(best.stages.values()))]
     for name, planner in GREEDY.items():
         found.append(_ran(name, planner, best.problem))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -61,15 +61,38 @@ def recipe(name: str, graph: Graph, mesh: Mesh) -> Pins:
     >>> {name: str(pins[name]["tp"]) for name in ("up", "down", "y")}
     {'up': 'S(1)', 'down': 'S(0)', 'y': 'R'}
     """
+    kind, axis = read_recipe(name, tuple(mesh.axes))
+    return RECIPES[kind](_Kitchen(name, problem(graph, mesh), axis))
+
+
+def read_recipe(name: str, axes: Sequence[str]) -> tuple[str, str]:
+    """Read the name of a recipe: its kind, and the mesh axis that cuts the model.
+
+    Parameters
+    ----------
+    name : str
+    axes : sequence of str
+        The mesh axes.
+
+    Raises
+    ------
+    ProblemError
+        Where there is no such recipe, or the mesh has no such axis.
+
+    Examples
+    --------
+    >>> read_recipe("megatron(tp)", ["tp", "pp"]), read_recipe("megatron", ["tp", "pp"])
+    (('megatron', 'tp'), ('megatron', 'pp'))
+    """
     known = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*([^)]*?)\s*\))?\s*", name)
     if known is None or known[1] not in RECIPES:
         raise ProblemError(f"{name!r} is no recipe: choose from {', '.join(RECIPES)}")
     if known[2] is not None and known[1] in ("data_parallel", "fsdp"):
         raise ProblemError(f"recipe {name!r} names a mesh axis: {known[1]} cuts the batch on every one that divides it")
-    axis = known[2] or list(mesh.axes)[-1]
-    if axis not in mesh.axes:
-        raise ProblemError(f"recipe {name!r} names mesh axis {axis!r}, but the mesh has {', '.join(mesh.axes)}")
-    return RECIPES[known[1]](_Kitchen(name, problem(graph, mesh), axis))
+    axis = known[2] or axes[-1]
+    if axis not in axes:
+        raise ProblemError(f"recipe {name!r} names mesh axis {axis!r}, but the mesh has {', '.join(axes)}")
+    return known[1], axis
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 
 import solver
 from ops import names, rule_for
-from solver import cli
+from solver import cli, cli_terminal
 from solver.search.ready import make_ready
 
 Run = Callable[..., tuple[int, str, str]]
@@ -142,6 +142,8 @@ BAD = [
     (("plan", "{model}", *MESH, "--timeout", "soon"), "soon"),
     (("plan", "{model}", *MESH, "--json", "/nowhere/plan.json"), "/nowhere"),
     (("plan", "{model}", *MESH, "--json", "/"), "directory"),
+    (("compare", "{model}", *MESH, "--recipe", "foo"), "'foo' is no recipe: choose from data_parallel, fsdp, megatron"),
+    (("compare", "{model}", *MESH, "--recipe", "megatron(ep)"), "mesh axis 'ep', but the mesh has dp, tp"),
     (("plan", "{model}", *MESH, "--nonsense"), "--nonsense"),
     (("check", "nowhere.json"), "nowhere.json"),
     (("check", "{model}"), "mlp.json"),
@@ -170,6 +172,13 @@ def test_bad_input_gets_one_clear_line(run: Run, model: Path, arguments: tuple[s
     assert complaint.startswith("shardproof: ")
     assert complaint.count("\n") == 1
     assert named in complaint
+
+
+def test_a_recipe_that_is_none_is_refused_before_any_plan(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solver, "plan", lambda *_, **__: pytest.fail("it was planned"))
+    assert run("compare", model, *MESH, "--recipe", "fsdp", "--recipe", "foo")[0] == 2
 
 
 @pytest.mark.parametrize("kind", ["text", "cut", "empty"])
@@ -360,7 +369,7 @@ def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeyp
     with cli.stage("working") as tell:
         tell("soon over")
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(cli, "QUIET", 0.0)
+    monkeypatch.setattr(cli_terminal, "QUIET", 0.0)
     with cli.stage("working") as tell:
         tell("half of it")
     assert capsys.readouterr() == ("", "working, 0 s: half of it\n")
