@@ -31,6 +31,7 @@ from solver.cost.hardware import load
 from solver.importers.aten import lower
 from solver.importers.capture import read_capture
 from solver.report.losses import places
+from solver.words import percent
 
 DATA = Path(__file__).parent / "data" / "captures"
 CSV = Path(__file__).parent / "data" / "captures.csv"
@@ -134,7 +135,8 @@ def found_table(rows: list[Row]) -> str:
             continue
         numbers = [f"{int(row[key]):,}" for key in ("nodes", "ops", "rows", "ties", "reshards")]
         times = [f"{int(row[key]) / 1e9:.4f}" for key in ("cost_ps", "bound_ps")]
-        ends = [f"{gap(row):.3%}" if gap(row) else "0", row["checked"], f"{int(row['memory']) / 1e9:.2f}", row["loss"]]
+        told = percent(gap(row), 3) if gap(row) else "0"
+        ends = [told, row["checked"], f"{int(row['memory']) / 1e9:.2f}", row["loss"]]
         lines.append([*start, *numbers, *times, *ends])
     return table((*names, "checked", "GB a device", "where the gap sits"), lines, 3)
 
@@ -210,7 +212,7 @@ def main(arguments: list[str]) -> int:
     write_tables(rows)
     wrong = [row for row in rows if row["failed"] or row["checked"] != "yes" or gap(row) >= ENOUGH]
     for row in wrong:
-        told = row["failed"] or f"gap {gap(row):.3%}, {row['loss']}"
+        told = row["failed"] or f"gap {percent(gap(row), 3)}, {row['loss']}"
         print(f"{' '.join(case_of(row))}: {told}", file=sys.stderr)
     return 1 if wrong else 0
 

@@ -41,6 +41,7 @@ from solver.problem import ProblemError, problem
 from solver.recipes import RECIPES, Pins, recipe
 from solver.report.comparison import figures
 from solver.training import training_step
+from solver.words import percent
 
 CSV = Path(__file__).parent / "data" / "greedy.csv"
 MESHES = {
@@ -232,7 +233,7 @@ def told(rows: list[dict[str, Any]]) -> str:
         else f"{row['planner']} stuck"
         for row in others
     ]
-    found = f"{int(best['time_ps']) / 1e9:.3f} ms, gap {gap:.2%}, in {best['seconds']} s"
+    found = f"{int(best['time_ps']) / 1e9:.3f} ms, gap {percent(gap)}, in {best['seconds']} s"
     return f"{name}: {found}; {', '.join(ratios)}"
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from benchmarks.results import IMAGES, ROOT, Row, begin_plots
+from solver.words import percent
 
 README = ROOT / "README.md"
 REGION = re.compile(r"(<!-- made by python -m benchmarks\.greedy -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -66,7 +67,7 @@ def table(rows: list[Row]) -> str:
         if best is None:
             continue
         gap = 1 - int(best["bound_ps"]) / int(best["time_ps"])
-        cells = [model, best["ops"], f"{int(best['time_ps']) / 1e9:.3f} ms", f"{gap:.2%}"]
+        cells = [model, best["ops"], f"{int(best['time_ps']) / 1e9:.3f} ms", percent(gap)]
         cells += [ratio(find(rows, model, "batch", planner), best) for planner in PLANNERS]
         cells += [ratio(find(rows, model, name), free) for name in RECIPES]
         cells.append(best_greedy(rows, model))

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.models import llama_training
 from solver import Mesh, plan
 from solver.search.limits import Progress
-from solver.words import size
+from solver.words import percent, size
 
 LAYERS = 4, 16, 32
 LEAST = "least"
@@ -131,7 +131,7 @@ def line(row: dict[str, str]) -> str:
         f"{int(row['budget']) / 1e9:.3f}",
         size(int(row["peak"])) if row["peak"] else row["status"],
         f"{int(row['cost_ps']) / 1e9:.4g} ms" if row["cost_ps"] else "",
-        f"{float(row['gap']):.4%}" if row["gap"] else "none",
+        percent(float(row["gap"]), 4) if row["gap"] else "none",
         row["checked"],
         f"{float(row['cpu']):.0f} s",
         size(int(row["process"])),

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from solver import Mesh, load, plan
+from solver.words import percent
 
 MESHES = {"2x4": {"dp": 2, "tp": 4}, "2x2x2": {"dp": 2, "tp": 2, "pp": 2}}
 
@@ -86,7 +87,7 @@ def main(arguments: list[str]) -> int:
             for finding in [*checked.findings, *ran.findings]:
                 print(f"  {finding}", file=sys.stderr)
             table.add_row(
-                name, mesh, str(len(graph.nodes)), found.status, f"{found.gap or 0:.2%}", f"{ran.bytes_sent:,}",
+                name, mesh, str(len(graph.nodes)), found.status, percent(found.gap or 0), f"{ran.bytes_sent:,}",
                 "ok" if checked.ok else "REFUSED", f"{max(ran.max_error.values()):.1e}", f"{planned - begin:.1f}",
                 f"{time.monotonic() - planned:.1f}",
             )  # fmt: skip

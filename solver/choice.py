@@ -222,6 +222,11 @@ class Evaluation:
         return sum(one.bytes for some in (moves, steps) for one in some if axis in one.axes)
 
     @cached_property
+    def sent_by_axis(self) -> Mapping[str, int]:
+        """Bytes sent per device over each mesh axis; what involves several counts for each of them."""
+        return {axis: self.sent_over(index) for index, axis in enumerate(self.problem.mesh.axes)}
+
+    @cached_property
     def sent_by_kind(self) -> Mapping[str, int]:
         """Bytes sent per device by each kind of collective that sends any, of reshards and of kernels."""
         found: Counter[str] = Counter()

@@ -16,6 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from solver.words import percent
+
 REFUSED, BAD_INPUT, INFEASIBLE, NO_PLAN, BUG = 1, 2, 3, 4, 70
 """Exit codes beside 0; a bug has one of its own, so that no script takes a crash for a refused plan."""
 QUIET = 5.0
@@ -91,5 +93,7 @@ def state_text(name: str, state: Any) -> str:
     """Say how far the planning is."""
     if state is None:
         return name
+    bound = max(state.bound, 0)
     cost = "no plan yet" if state.cost is None else f"a plan of {state.cost / 1e9:.4g} ms"
-    return f"{cost}, every plan takes at least {max(state.bound, 0) / 1e9:.4g} ms"
+    gap = f", gap {percent(max(0.0, 1 - bound / state.cost))}" if state.cost else ""
+    return f"{cost}, every plan takes at least {bound / 1e9:.4g} ms{gap}"

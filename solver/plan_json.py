@@ -145,6 +145,7 @@ def consequences(found: Evaluation) -> dict[str, Any]:
         "reshards": [reshard_json(reshard, found.problem) for reshard in found.reshards],
         "cost": found.total,
         "bytes": found.sent,
+        "bytes_by_axis": dict(found.sent_by_axis),
         "memory": {"peak": memory.peak, "parts": dict(memory.parts), "at": memory.at},
     }
 

@@ -45,6 +45,18 @@ def duration(picoseconds: int) -> str:
     return f"{picoseconds} ps"
 
 
+def percent(fraction: float, digits: int = 2) -> str:
+    """Return a fraction, as a gap is one, in percent; what is not nothing never reads as nothing.
+
+    Examples
+    --------
+    >>> percent(0.0), percent(3e-8), percent(0.01234), percent(3e-8, digits=4)
+    ('0.00%', '<0.01%', '1.23%', '<0.0001%')
+    """
+    least = 10.0**-digits
+    return f"<{least:.{digits}f}%" if 0 < fraction * 100 < least else f"{fraction:.{digits}%}"
+
+
 def size(count: int) -> str:
     """Return bytes in the unit that reads best (1 GB = 10^9).
 

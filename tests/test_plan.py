@@ -14,6 +14,7 @@ from solver.explanation import Explanation, Fact
 from solver.plan import SECONDS
 from solver.plan_json import CHANGED, FORMAT, PlanFileError, digest, loads, parse, parse_layout, read_choice, told
 from solver.problem import ProblemError
+from solver.verify import verify
 from tests.graphs import flattened, mlp
 from tests.plans import FAST, communicating, every_plan, planned, split_plans
 
@@ -199,6 +200,21 @@ def test_where_a_plan_loses_goes_in_and_out_and_is_told() -> None:
         data["losses"] = damaged
         with pytest.raises(PlanFileError, match="they should be picoseconds by name"):
             loads(json.dumps({**data, "sha256": digest(data)}))
+
+
+def test_a_file_of_an_earlier_version_says_nothing_of_axes() -> None:
+    data = json.loads(communicating().to_json())
+    del data["consequences"]["bytes_by_axis"]
+    assert loads(json.dumps({**data, "sha256": digest(data)})).check().ok
+    assert verify({**data, "sha256": digest(data)}).ok
+
+
+def test_a_tiny_gap_does_not_read_as_none() -> None:
+    made = communicating()
+    assert made.cost_ps is not None
+    close = dataclasses.replace(made, status="feasible", bound_ps=made.cost_ps - 1)
+    assert "feasible, gap <0.01%" in close.text()
+    assert "gap <0.01%, proof:" in close.text()
 
 
 def test_a_changed_file_is_not_read() -> None:

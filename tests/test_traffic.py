@@ -28,6 +28,7 @@ from solver.search.network import INF
 from solver.search.traffic import Branching
 from solver.search.traffic_mix import Mixing, depths
 from solver.training import training_step
+from solver.words import size
 from tests.graphs import Case, random_graphs
 from tests.test_planner import EVERY
 from tests.test_policy import MOST, within
@@ -64,6 +65,15 @@ def test_what_one_multiplier_leaves_open_is_closed_by_parts_with_their_own() -> 
     assert len(multipliers) > 1
     assert found.check().ok
     assert found.check().bound == found.bound_ps == found.cost_ps
+
+
+def test_what_is_sent_is_told_by_mesh_axis_with_the_budget_beside_it() -> None:
+    found = planned()
+    sent, budget = found.evaluation.sent_by_axis, found.problem.budget
+    assert budget is not None
+    assert sent == {"dp": found.evaluation.sent_over(0), "tp": found.evaluation.sent_over(1)}
+    assert f"  axes    {size(sent['dp'])} of {size(budget.most)} over dp, {size(sent['tp'])} over tp\n" in found.text()
+    assert json.loads(found.to_json())["consequences"]["bytes_by_axis"] == sent
 
 
 def chain(layers: int) -> Graph:

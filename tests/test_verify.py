@@ -92,6 +92,7 @@ ALTERED: dict[str, tuple[Callable[[Data], None], str]] = {
     "compute": (added("consequences", "compute", "h1", -1), "'compute' 'h1' is 255999999 in the file"),
     "cost": (added("consequences", "cost", -1), "'cost' is "),
     "bytes": (added("consequences", "bytes", 1), "'bytes' is "),
+    "bytes by axis": (added("consequences", "bytes_by_axis", "tp", 1), "'bytes_by_axis' 'tp' is "),
     "peak": (added("consequences", "memory", "peak", 1), "'memory' 'peak' is "),
     "memory part": (added("consequences", "memory", "parts", "inputs", 1), "'memory' 'parts' 'inputs' is "),
     "reshard tensor": (put("consequences", "reshards", 0, "tensor", "w0"), "'tensor' is 'w0'"),

@@ -13,7 +13,7 @@ from rich.table import Table
 from solver.compare import Compared, went_wrong
 from solver.plan import Plan
 from solver.report.text import rendered
-from solver.words import duration, size
+from solver.words import duration, percent, size
 
 
 def comparison_text(found: Sequence[Compared]) -> str:
@@ -46,7 +46,7 @@ def comparison_text(found: Sequence[Compared]) -> str:
             one.name,
             duration(fact["time_ps"]),
             f"{fact['ratio']:.2f}",
-            f"{fact['above_bound']:.2%}",
+            percent(fact["above_bound"]),
             duration(fact["compute_ps"]),
             size(fact["bytes"]),
             size(fact["memory"]),

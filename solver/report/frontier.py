@@ -13,7 +13,7 @@ from rich.table import Table
 from solver.frontier import Frontier, Point
 from solver.problem import ProblemError
 from solver.report.text import rendered
-from solver.words import duration, size
+from solver.words import duration, percent, size
 
 FIELDS = ("budget", "status", "peak", "time_ps", "bound_ps", "gap")
 
@@ -36,7 +36,7 @@ def frontier_text(found: Frontier) -> str:
             size(facts["peak"]),
             duration(facts["time_ps"]),
             duration(facts["bound_ps"]),
-            f"{facts['gap']:.2%}",
+            percent(facts["gap"]),
             f"{slower:.1%}" if point.budget is not None else "",
         )
     told = [rendered(shown)]

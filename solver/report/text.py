@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ops.placement import layout_text
 from solver.report.remarks import remarks
-from solver.words import duration, printable, size
+from solver.words import duration, percent, printable, size, sizes_apart
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -65,7 +65,7 @@ def headline(plan: Plan) -> str:
     asked = f"{printable(graph.name)}: {ops} on {axes} ({mesh.hardware.name})"
     verdict = {
         "optimal": "optimal",
-        "feasible": f"feasible, gap {plan.gap or 0:.2%}",
+        "feasible": f"feasible, gap {percent(plan.gap or 0)}",
         "infeasible": "infeasible: no plan exists",
         "unknown": "unknown: neither a plan nor a proof that there is none was found",
     }[plan.status]
@@ -80,7 +80,7 @@ def totals(plan: Plan) -> str:
     parts = ", ".join(f"{part} {size(count)}" for part, count in plan.memory.parts.items() if count)
     allowed = "" if plan.problem.memory is None else f" (of {size(plan.problem.memory)})"
     spent = f"{duration(found.computing)} compute + {duration(found.communication)}"
-    bound = f"bound {duration(plan.bound_ps)}, gap {plan.gap or 0:.2%}, proof: {plan.proof}"
+    bound = f"bound {duration(plan.bound_ps)}, gap {percent(plan.gap or 0)}, proof: {plan.proof}"
     if plan.problem.objective == "communication":
         bound = f"communication first: {bound}; then compute: bound {duration(plan.compute_bound_ps)}"
     if plan.solver_bound_ps > plan.bound_ps:
@@ -90,9 +90,21 @@ def totals(plan: Plan) -> str:
             f"  time    {duration(found.total)} = {spent} communication",
             f"  proved  {bound}",
             f"  sent    {size(found.sent)} per device" + (f": {kinds}" if kinds else ""),
+            *_over_axes(plan),
             f"  memory  {size(plan.memory.peak)}{allowed} per device at the peak" + (f": {parts}" if parts else ""),
         )
     )
+
+
+def _over_axes(plan: Plan) -> Iterator[str]:
+    """Tell over which mesh axes a device sends how much, a budget beside it; nothing where there is none of both."""
+    sent, budget = plan.evaluation.sent_by_axis, plan.problem.budget
+    if any(sent.values()) or budget is not None:
+        told = [
+            " of ".join(sizes_apart(count, budget.most)) if budget is not None and axis == budget.axis else size(count)
+            for axis, count in sent.items()
+        ]
+        yield "  axes    " + ", ".join(f"{count} over {axis}" for count, axis in zip(told, sent, strict=True))
 
 
 def wishes(plan: Plan) -> str:
