@@ -219,12 +219,17 @@ def frontier_command(
     from solver.frontier import frontier
     from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
 
-    quickest, _ = planned(timeout=timeout, memory=None, **asked)
+    quickest, over = planned(timeout=timeout, memory=None, **asked)
     if quickest.choice is None:
         say(quickest.text())
         return OUTCOMES[quickest.status]
-    with stage("planning within budgets") as tell:
-        found = frontier(quickest, points, timeout, tell)
+    with stage("planning within budgets") as tell, stopped_by_interrupt("the plans found so far") as stopped:
+
+        def telling(what: str) -> bool:
+            tell(what)
+            return over or stopped()
+
+        found = frontier(quickest, points, timeout, telling)
     if output is not None:
         keep_text(json.dumps(frontier_json(found), indent=1), output)
     if table is not None:

@@ -68,8 +68,8 @@ def _now_and_then(what: str) -> Callable[[str], None]:
 
 
 @contextlib.contextmanager
-def stopped_by_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C ask the search to stop with the best plan so far; the second one ends the command.
+def stopped_by_interrupt(what: str = "the best plan so far") -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C ask the search to stop with what it has so far; the second one ends the command.
 
     Gives a function that tells whether the search was asked to stop.
     """
@@ -80,7 +80,7 @@ def stopped_by_interrupt() -> Iterator[Callable[[], bool]]:
             os.write(2, b"\nshardproof: stopped without a plan\n")
             os._exit(NO_PLAN)  # at once: an exception would wait for whatever code it has to travel through
         asked.set()
-        say("\nstopping with the best plan so far; Ctrl-C again ends without one", err=True)
+        say(f"\nstopping with {what}; Ctrl-C again ends without", err=True)
 
     before = signal.signal(signal.SIGINT, ask)
     try:

@@ -45,7 +45,7 @@ class Frontier:
 
 
 def frontier(
-    quickest: Plan, points: int = 8, timeout: float = 60.0, tell: Callable[[str], None] | None = None
+    quickest: Plan, points: int = 8, timeout: float = 60.0, tell: Callable[[str], bool | None] | None = None
 ) -> Frontier:
     """Plan within budgets between the peak of the quickest plan and the least memory that works.
 
@@ -61,7 +61,7 @@ def frontier(
     timeout : float, optional
         Seconds for each.
     tell : callable, optional
-        Called with what is done now.
+        Called with what is done now, now and then; all stops, with the points found so far, when it returns True.
 
     Returns
     -------
@@ -77,9 +77,14 @@ def frontier(
     asked = quickest.problem
     if quickest.choice is None or asked.memory is not None:
         raise ProblemError("a frontier begins with a plan without a memory budget")
-    tell = tell or (lambda what: None)
-    tell("least memory")
-    refused = plan_problem(replace(asked, memory=1), timeout)
+    told = tell or (lambda what: None)
+
+    def within(budget: int, what: str) -> Plan:
+        return plan_problem(replace(asked, memory=budget), timeout, lambda stage, state: told(what))
+
+    if told("least memory"):
+        return Frontier((Point(None, quickest),), None)
+    refused = within(1, "least memory")
     repairs = () if refused.explanation is None else refused.explanation.repairs
     change = next((one.change for one in repairs if "memory" in one.change), {})
     found = [Point(None, quickest)]
@@ -87,8 +92,9 @@ def frontier(
     for number in range(1, 2 * points):
         if budget is None or budget >= quickest.memory.peak or len(found) == points:
             break
-        tell(f"budget {number}")
-        found = _with(found, Point(budget, plan_problem(replace(asked, memory=budget), timeout)))
+        if told(f"budget {number}"):
+            break
+        found = _with(found, Point(budget, within(budget, f"budget {number}")))
         budget = _between(found)
     return Frontier(tuple(found), int(change["bound"]) if "bound" in change else None)
 

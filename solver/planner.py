@@ -135,7 +135,7 @@ def plan(
     return _plan(asked, gap, clock, _mended)
 
 
-def plan_problem(asked: Problem, timeout: float) -> Plan:
+def plan_problem(asked: Problem, timeout: float, progress: OnProgress | None = None) -> Plan:
     """Answer a question that has been read already; where there is no plan say why, but look for no repairs.
 
     Parameters
@@ -143,6 +143,8 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
     asked : Problem
     timeout : float
         Seconds.
+    progress : callable, optional
+        As in `plan`.
 
     Returns
     -------
@@ -153,7 +155,7 @@ def plan_problem(asked: Problem, timeout: float) -> Plan:
     ValueError
         For a time that is no number from 0 up.
     """
-    return _plan(asked, 0.0, _Clock(nonnegative("timeout", timeout), None), _explained)
+    return _plan(asked, 0.0, _Clock(nonnegative("timeout", timeout), progress), _explained)
 
 
 def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:

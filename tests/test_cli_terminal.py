@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from solver import cli_terminal
+import os
+import signal
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from solver import Plan, cli, cli_terminal
 from solver.search.limits import Progress
+
+
+def test_ctrl_c_ends_a_frontier_with_the_plans_so_far(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = count()
+
+    def planned(asked: Any, timeout: float, progress: Any) -> Plan:
+        os.kill(os.getpid(), signal.SIGINT)
+        while not progress("bound", None):
+            assert next(tries) < 100
+            time.sleep(0.01)
+        return Plan(asked, "unknown")
+
+    monkeypatch.setattr("solver.frontier.plan_problem", planned)
+    assert cli.main(["frontier", str(model), "--mesh", "tp=4"]) == 0
+    said, complaint = capsys.readouterr()
+    assert complaint == "\nstopping with the plans found so far; Ctrl-C again ends without\n"
+    assert "budget" in said
 
 
 def test_the_gap_is_a_part_of_the_progress() -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import sys
+import time
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -291,7 +292,7 @@ def test_a_frontier_spends_its_points_on_plans_that_it_does_not_know(monkeypatch
     class Asked:
         memory: int | None = None
 
-    def planned(task: Asked, timeout: float) -> Any:
+    def planned(task: Asked, timeout: float, progress: Any = None) -> Any:
         asked.append(task.memory or 0)
         peak = max((peak for peak in stairs if peak <= (task.memory or 0)), default=None)
         works = SimpleNamespace(repairs=[SimpleNamespace(change={"memory": 10, "bound": 9})])
@@ -316,6 +317,16 @@ def test_a_frontier_spends_its_points_on_plans_that_it_does_not_know(monkeypatch
         assert len(told) == min(points, len(stairs)) or len(asked) == 2 * points
         assert len(asked) <= 2 * points
     assert set(told) == set(stairs)
+
+
+@pytest.mark.parametrize("calls", [0, 1, 30, 100])
+def test_a_frontier_that_is_stopped_tells_what_it_has(calls: int) -> None:
+    told, begun = count(), time.monotonic()
+    found = frontier(drawn().points[0].plan, 8, 600, lambda what: next(told) >= calls)
+    assert time.monotonic() - begun < 60
+    assert found.points[0].budget is None
+    assert len(found.points) < 8
+    assert all(point.plan.check().ok for point in found.points if point.plan.choice is not None)
 
 
 def test_a_frontier_needs_a_plan_and_two_ends() -> None:
