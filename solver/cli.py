@@ -22,6 +22,7 @@ from solver.cli_terminal import (
     INFEASIBLE,
     NO_PLAN,
     REFUSED,
+    SOON,
     say,
     stage,
     state_text,
@@ -92,8 +93,9 @@ def command(context: click.Context) -> int:
 @memory_option
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the plan with its certificate.")
 @click.option("--full", is_flag=True, help="Print every op, reshard and note, not the dearest only.")
+@click.option("--check", is_flag=True, help="Check the proof without the solver, but run nothing.")
 @click.option("--verify", is_flag=True, help="Check the proof without the solver; run the plan on simulated devices.")
-def plan_command(output: Path | None, full: bool, verify: bool, **asked: Any) -> int:
+def plan_command(output: Path | None, full: bool, check: bool, verify: bool, **asked: Any) -> int:
     """Plan MODEL on a mesh, and prove that the plan is the best."""
     found, stopped = planned(**asked)
     code = OUTCOMES[found.status]
@@ -105,11 +107,11 @@ def plan_command(output: Path | None, full: bool, verify: bool, **asked: Any) ->
         return complain(unwritten, code)
     if output is not None:
         say(f"written to {output}")
-    if not verify or code:
+    if not (check or verify) or code:
         return code
     if stopped:
         say("the plan that was found is verified now; Ctrl-C ends that", err=True)
-    return verified(found)
+    return verified(found, run=verify)
 
 
 def planned(
@@ -160,14 +162,16 @@ def explain_command(output: Path | None, why: str | None, timeout: float, **aske
     return OUTCOMES[found.status]
 
 
-def verified(found: Plan) -> int:
-    """Check the proof and run the plan; say what was found."""
+def verified(found: Plan, run: bool) -> int:
+    """Check the proof, and run the plan where that is asked for; say what was found."""
     try:
         with stage("checking the plan and its certificate"):
             checked = found.check()
         say(str(checked))
-        with stage(f"running the plan on {found.problem.mesh.device_ids.size} simulated devices"):
-            ran = found.simulate(seed=0)
+        if not run:
+            return 0 if checked.ok else REFUSED
+        with stage(f"running the plan on {found.problem.mesh.device_ids.size} simulated devices", SOON) as tell:
+            ran = found.simulate(seed=0, tell=tell)
         say(str(ran))
     except KeyboardInterrupt:
         return complain("stopped before the plan was confirmed", REFUSED)

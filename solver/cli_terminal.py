@@ -23,6 +23,9 @@ REFUSED, BAD_INPUT, INFEASIBLE, NO_PLAN, BUG = 1, 2, 3, 4, 70
 QUIET = 5.0
 """Seconds between two lines that tell of progress where there is no terminal."""
 
+SOON = 2.0
+"""The same for work that fills much memory."""
+
 
 def say(text: str, err: bool = False) -> None:
     """Print on stdout, or on stderr; where nobody reads any more, nothing is left to say, and the work goes on."""
@@ -39,14 +42,14 @@ def say(text: str, err: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def stage(what: str) -> Iterator[Callable[[str], None]]:
+def stage(what: str, quiet: float | None = None) -> Iterator[Callable[[str], None]]:
     """Show what goes on and for how long; gives a function that says how far it is.
 
     Where stderr is no terminal a line is written there now and then, but none by what ends soon.
     """
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _now_and_then(what)
+        yield _now_and_then(what, QUIET if quiet is None else quiet)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -54,13 +57,13 @@ def stage(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda state: progress.update(task, description=f"{what}: {state}")
 
 
-def _now_and_then(what: str) -> Callable[[str], None]:
+def _now_and_then(what: str, quiet: float) -> Callable[[str], None]:
     begin = last = time.monotonic()
 
     def tell(state: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= QUIET:
+        if now - last >= quiet:
             last = now
             say(f"{what}, {now - begin:.0f} s: {state}", err=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -232,7 +232,13 @@ class Plan:
             data = write(self)
         return verify(data)
 
-    def simulate(self, seed: int = 0, values: Mapping[str, NDArray[Any]] | None = None) -> Run:
+    def simulate(
+        self,
+        seed: int = 0,
+        values: Mapping[str, NDArray[Any]] | None = None,
+        memory: int | None = None,
+        tell: Callable[[str], object] | None = None,
+    ) -> Run:
         """Run the program on simulated devices and compare every output with the unsharded run.
 
         Parameters
@@ -241,15 +247,21 @@ class Plan:
             Of the values drawn for inputs, parameters and states.
         values : mapping, optional
             Input, parameter, state or constant -> array, instead of drawn ones.
+        memory : int, optional
+            Bytes that the run may fill, by default what is free.
+        tell : callable, optional
+            Called with how many ops have run, of all, as a text.
 
         Raises
         ------
         ValueError
             Where there is no plan, or the values do not fit the graph.
+        MemoryError
+            Before anything runs, where it would fill more memory than it may.
         """
         from solver.simulate import simulate
 
-        return simulate(self.program, seed, values)
+        return simulate(self.program, seed, values, memory, tell)
 
     def to_json(self) -> str:
         """Return the plan as JSON text, with everything that a check needs."""

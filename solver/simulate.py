@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from ops.registry import rule_for
 from ops.run import flat_results
 from solver.collectives import Array, Devices
-from solver.program import Borders, BufferNames, LocalOp, Program, Step, Transfer
+from solver.program import Borders, BufferNames, LocalOp, Program, Transfer
+from solver.simulate_memory import Stored, free_bytes, read_by, run_bytes
 from solver.values import KERNEL_ERRORS, ValuesError, call, given_values, random_values, run_whole, started
+from solver.words import sizes_apart
 
 TOLERANCE = 1e-9
 """The largest difference of an output from the unsharded run, relative to its largest value, in float64."""
@@ -89,11 +92,21 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+class RunTooLargeError(MemoryError):
+    """A run that would fill more memory than there is."""
+
+
 class _StoppedError(Exception):
     """A step of a program that cannot run."""
 
 
-def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None = None) -> Run:
+def simulate(
+    program: Program,
+    seed: int = 0,
+    values: Mapping[str, Any] | None = None,
+    memory: int | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> Run:
     """Run a program in numpy, collectives included, and compare every graph output with the unsharded run.
 
     Parameters
@@ -103,6 +116,10 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None =
         Of the values drawn for inputs, parameters and states.
     values : mapping, optional
         Source -> array, instead of drawn ones; constants may be left out.
+    memory : int, optional
+        Bytes that the run may fill, by default what is free.
+    tell : callable, optional
+        Called with how many ops have run, of all, as a text.
 
     Returns
     -------
@@ -112,13 +129,22 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None =
     ------
     ValuesError
         Where the values do not fit the graph, and for a seed that is no whole number from 0 up.
+    RunTooLargeError
+        Before anything runs, where it would fill more memory than it may.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValuesError(f"seed={seed!r}: give a whole number from 0 up")
     graph = program.problem.graph
+    _hold_room(program, memory)
+    numbers = count(1)
+
+    def done() -> None:
+        if tell is not None:
+            tell(f"{next(numbers):,} of {2 * len(graph.nodes):,} ops")
+
     given = random_values(graph, seed) if values is None else given_values(graph, values)
-    whole = run_whole(graph, given)
-    machine = _Machine(program)
+    whole = run_whole(graph, given, done)
+    machine = _Machine(program, done)
     stopped: str | None = None
     errors = dict.fromkeys(graph.outputs, math.inf)
     try:
@@ -138,6 +164,19 @@ def simulate(program: Program, seed: int = 0, values: Mapping[str, Any] | None =
         math.prod(program.problem.mesh.sizes),
         stopped,
     )
+
+
+def _hold_room(program: Program, memory: int | None) -> None:
+    """Refuse a run for which there is no room, before it takes the room of others."""
+    needed, room = run_bytes(program), free_bytes() if memory is None else memory
+    if room is not None and needed > room:
+        wanted, there = sizes_apart(needed, room)
+        where = f"on {_count(math.prod(program.problem.mesh.sizes), 'simulated device')}"
+        limit = "free" if memory is None else "allowed"
+        raise RunTooLargeError(
+            f"running the plan {where} takes about {wanted}, and {there} are {limit}: "
+            "plan a smaller batch or fewer layers, or check the proof alone (--check, or check() of a plan)"
+        )
 
 
 def _shaken(values: Mapping[str, Array]) -> dict[str, Array]:
@@ -178,11 +217,12 @@ def relative_error(made: Array | None, wanted: Array, shaken: Array | None = Non
 class _Machine:
     """All devices of the mesh: per buffer one array each."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, done: Callable[[], None]) -> None:
         self.program = program
+        self.done = done
         self.sent = 0
         self.alive: dict[str, Sequence[Array]] = {}
-        self.memory = _Memory(program)
+        self.memory = Stored(program)
         self._devices: dict[str, Devices] = {}
 
     def devices(self, tensor: str) -> Devices:
@@ -207,6 +247,8 @@ class _Machine:
                 self._op(step) if isinstance(step, LocalOp) else self._transfer(step)
             except KERNEL_ERRORS as error:
                 raise _StoppedError(f"{what!r} cannot run on the devices: {error}") from error
+            if isinstance(step, LocalOp):
+                self.done()
             for name in self.memory.after(step):
                 self.alive.pop(name, None)
         if missing := sorted({*program.outputs.values()} - self.alive.keys()):
@@ -282,76 +324,3 @@ class _Machine:
 
 def _identity(operand: Any) -> Any:
     return tuple(map(id, operand)) if isinstance(operand, list) else id(operand)
-
-
-class _Memory:
-    """Counts what one device stores, as the program runs (docs/semantics.md, section 5)."""
-
-    def __init__(self, program: Program) -> None:
-        self.peak = 0
-        self._root: dict[str, str] = {}
-        self._becomes = {step.source for step in program.steps if isinstance(step, Borders) and step.exchange.adds}
-        for step in program.steps:
-            for name, root in _roots(step, program):
-                self._root[name] = self._of(root)
-        self._kept = {*program.outputs.values()}
-        self._forever = {*program.sources.values(), *map(self._of, self._kept)}
-        self._last: dict[str, int] = {}
-        self._last_of_root: dict[str, int] = {}
-        for position, step in enumerate(program.steps):
-            for name in (*read_by(step), *written_by(step)):
-                self._last[name] = self._last_of_root[self._of(name)] = position
-        self._stored: dict[str, int] = {}
-        self._position = -1
-
-    def _of(self, name: str) -> str:
-        """Return the buffer whose memory a buffer is."""
-        while name in self._root:
-            name = self._root[name]
-        return name
-
-    def write(self, name: str, size: int) -> None:
-        """Count an array as it comes; what is made with borders takes the memory of the result that it becomes."""
-        if name not in self._root or name in self._becomes:
-            self._stored[self._of(name)] = size
-
-    def begin(self) -> None:
-        """Count what is stored before the first step."""
-        self.peak = sum(self._stored.values())
-
-    def after(self, step: Step) -> list[str]:
-        """Count a step that has run, with what it reads and writes; return what nothing reads any more."""
-        self._position += 1
-        self.peak = max(self.peak, sum(self._stored.values()))
-        for name in [name for name in self._stored if self._last_of_root.get(name, -1) <= self._position]:
-            if name not in self._forever:
-                del self._stored[name]
-        touched = (*read_by(step), *written_by(step))
-        return [name for name in touched if self._last[name] <= self._position and name not in self._kept]
-
-
-def _roots(step: Step, program: Program) -> Iterator[tuple[str, str]]:
-    """Yield the buffers that have no memory of their own, with the one whose memory they are or keep alive."""
-    if isinstance(step, Borders) and step.exchange.adds:
-        yield step.source, step.target
-    elif not isinstance(step, LocalOp):
-        if program.buffers[step.target].transient:
-            yield step.target, step.source
-    elif rule_for(step.op).view:
-        read = next(read_by(step), None)
-        if read is not None:
-            yield from ((name, read) for name in step.results)
-
-
-def read_by(step: Step) -> Iterator[str]:
-    """Yield the buffers that a step reads, operand by operand."""
-    if not isinstance(step, LocalOp):
-        yield step.source
-    else:
-        for names in step.operands:
-            yield from () if names is None else (names,) if isinstance(names, str) else names
-
-
-def written_by(step: Step) -> tuple[str, ...]:
-    """Return the buffers that a step writes."""
-    return step.results if isinstance(step, LocalOp) else (step.target,)

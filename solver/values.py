@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -148,7 +148,7 @@ def _size(graph: Graph, node: Node, factor: str) -> int:
     return graph.bind(node.name).factors[factor].size
 
 
-def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+def run_whole(graph: Graph, values: Mapping[str, Array], done: Callable[[], None] = lambda: None) -> dict[str, Array]:
     """Run a graph on one device.
 
     Parameters
@@ -156,6 +156,8 @@ def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     graph : Graph
     values : mapping
         Source -> array.
+    done : callable, optional
+        Called after each op.
 
     Returns
     -------
@@ -179,6 +181,7 @@ def run_whole(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
         alive.update(zip(node.results, results, strict=True))
         for name in dying.get(node.name, ()):
             del alive[name]
+        done()
     return {name: alive[name] for name in graph.outputs}
 
 

@@ -250,7 +250,7 @@ def test_verify_refuses_what_does_not_hold(
         text=lambda whole: "a plan",
         problem=SimpleNamespace(mesh=solver.Mesh({"dp": 2})),
         check=lambda: SimpleNamespace(ok=checked),
-        simulate=lambda seed: SimpleNamespace(ok=ran),
+        simulate=lambda seed, tell: SimpleNamespace(ok=ran),
     )
     monkeypatch.setattr(solver, "plan", lambda *_, **__: found)
     assert run("plan", model, *MESH, "--verify")[0] == code

@@ -60,7 +60,7 @@ def plan(*_, progress, **__):
     mesh = solver.Mesh({{"dp": 2}})
     return SimpleNamespace(
         status="feasible", problem=SimpleNamespace(mesh=mesh),
-        text=lambda whole: "a plan", check=lambda: done, simulate=lambda seed: done,
+        text=lambda whole: "a plan", check=lambda: done, simulate=lambda seed, tell: done,
     )
 
 solver.plan = plan

@@ -8,7 +8,8 @@ from ops.placement import layout_text
 from solver import Graph, Mesh
 from solver.layout import local_shape
 from solver.program import LocalOp, Program, Transfer
-from solver.simulate import read_by, simulate, written_by
+from solver.simulate import simulate
+from solver.simulate_memory import read_by, written_by
 from tests.graphs import HARDWARE, mlp, shared
 from tests.plans import FAST, biased_product, communicating, every_plan, planned
 
