@@ -169,10 +169,10 @@ class Priced:
         return certified_bound(network, raised.leaf.messages, self.domains if domains is None else domains)
 
     def _sweep(self, dual: Dual, incumbent: Incumbent, domains: Domains, over: Callable[[], bool]) -> None:
-        """Sweep while that helps, and read assignments off."""
+        """Sweep while that helps, once in any case (the bound is that of other prices before), and read assignments."""
         history: list[int] = []
         changed = True
-        while changed and not over():
+        while changed and not (history and over()):
             changed = dual.sweep()
             history.append(dual.units)
             if len(history) > WINDOW:
