@@ -212,18 +212,21 @@ def compare_command(output: Path | None, recipes: tuple[str, ...], timeout: floa
 
 @command.command("frontier", cls=Once)
 @model_options
-@click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="The most plans.")
+@click.option("--points", default=8, type=click.IntRange(2), show_default=True, help="The most rows.")
 @click.option("--json", "output", callback=read_output, metavar="FILE", help="Write the figures.")
 @click.option("--csv", "table", callback=read_output, metavar="FILE", help="Write them as CSV.")
 @click.option("--plot", "picture", callback=read_output, metavar="FILE", help="Draw them: a name as frontier.png.")
 def frontier_command(
     points: int, output: Path | None, table: Path | None, picture: Path | None, timeout: float, **asked: Any
 ) -> int:
-    """Show time against memory: the best plan of MODEL within budgets down to the least that works, with bounds."""
+    """Show time against memory: the best plan of MODEL within budgets down to the least that works, with bounds.
+
+    The time limit is for all of them together: at most half of it for the plan without a budget.
+    """
     from solver.frontier import frontier
     from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
 
-    quickest, over = planned(timeout=timeout, memory=None, **asked)
+    quickest, over = planned(timeout=timeout / 2, memory=None, **asked)
     if quickest.choice is None:
         say(quickest.text())
         return OUTCOMES[quickest.status]
@@ -233,7 +236,8 @@ def frontier_command(
             tell(what)
             return over or stopped()
 
-        found = frontier(quickest, points, timeout, telling)
+        left = max(0.0, timeout - sum(quickest.stages.values()))
+        found = frontier(quickest, points, left, telling)
     if output is not None:
         keep_text(json.dumps(frontier_json(found), indent=1), output)
     if table is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from solver.choice import Choice, Evaluation
@@ -13,11 +13,12 @@ from solver.constraints.policy_kinds import Traffic
 from solver.deadline import ending_when
 from solver.explain.blame import binding, blamed, memory_wish, only, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
-from solver.plan import SECONDS, Plan
+from solver.plan import SECONDS, Closest, Plan
 from solver.problem import Problem
 from solver.repairs import repair
+from solver.search.cases import broken
 from solver.search.limits import Report
-from solver.search.memory import BudgetSearch
+from solver.search.memory import MOMENT, BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
 from solver.words import size, size_up, sizes_apart
@@ -86,13 +87,49 @@ def within_budget(search: BudgetSearch, checker: Checker, clock: Clock) -> Plan:
             "certificate",
             stages=clock.stages(),
         )
+    late = search.left() <= MOMENT
+    closest = Closest(search.least.bound if search.least else 0, _allowed(search), late)
     refuted = search.proof if search.proof is not None and search.proof.bound >= INF else None
-    if search.least is not None and search.least.bound > search.budget:
+    if search.hopeless:
         refuted = search.least
     if refuted is not None:
         told = lacking(search)
-        return Plan(asked, "infeasible", certificate=refuted.write(), explanation=told, stages=clock.stages())
-    return Plan(asked, "unknown", stages=clock.stages())
+        stages = clock.stages()
+        return Plan(asked, "infeasible", certificate=refuted.write(), explanation=told, stages=stages, closest=closest)
+    return Plan(asked, "unknown", stages=clock.stages(), closest=closest)
+
+
+def _allowed(search: BudgetSearch) -> Choice | None:
+    """Return the smallest plan that was found, where it keeps to all that was asked but the budget."""
+    asked, choice = search.problem, search.smallest.choice
+    traffic = asked.budget
+    if traffic is not None and Evaluation(asked, choice).sent_over(asked.mesh.axis(traffic.axis)) > traffic.most:
+        return None
+    return choice if broken(asked, choice) is None else None
+
+
+class Searches:
+    """What was searched for budgets before, so that a search for another one of the same problem begins with it."""
+
+    def __init__(self) -> None:
+        self._last: list[tuple[BudgetSearch, Checker]] = []
+
+    def keep(self, search: BudgetSearch, checker: Checker) -> None:
+        """Remember a search, in place of one of the same problem."""
+        self._last = [one for one in self._last if not _same(one[0].problem, search.problem)]
+        self._last.append((search, checker))
+
+    def find(self, asked: Problem) -> tuple[BudgetSearch, Checker] | None:
+        """Return what was searched of a problem with another budget; None where its budget keeps nobody from it."""
+        for search, checker in self._last:
+            if _same(search.problem, asked) and asked.memory is not None and search.unbudgeted > asked.memory:
+                return search, checker
+        return None
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    names = (field.name for field in fields(one) if field.name != "memory")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def blame(asked: Problem, told: Explanation, solve: Callable[[Problem], Plan], seconds: float) -> Explanation:

@@ -31,6 +31,25 @@ SECONDS = 10**12
 
 
 @dataclass(frozen=True)
+class Closest:
+    """What a search within a memory budget knew when it ended without a plan.
+
+    Parameters
+    ----------
+    least : int
+        Bytes that every plan fills at its peak at least; 0 where nothing is known.
+    smallest : Choice or None
+        The plan of least peak that was found; it fills more than the budget.
+    late : bool
+        Whether time ran out.
+    """
+
+    least: int
+    smallest: Choice | None
+    late: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """The answer to one planning question.
 
@@ -59,6 +78,8 @@ class Plan:
     losses : mapping
         Where a plan with a gap pays above the bound that was found before branching, in picoseconds: by op, by tensor
         and by use. Empty without a gap, and where a budget was searched for.
+    closest : Closest or None
+        Where a search found no plan within a memory budget: what is known.
     """
 
     problem: Problem
@@ -72,6 +93,7 @@ class Plan:
     stages: Mapping[str, float] = field(default_factory=dict)
     compute_bound_ps: int = 0
     losses: Mapping[str, int] = field(default_factory=dict)
+    closest: Closest | None = None
 
     @cached_property
     def evaluation(self) -> Evaluation:

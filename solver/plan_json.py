@@ -20,7 +20,7 @@ from solver.explanation import Explanation
 from solver.formula import Expression
 from solver.graph import Graph
 from solver.mesh import Mesh
-from solver.plan import Plan, Status
+from solver.plan import Closest, Plan, Status
 from solver.problem import Pin, Problem, problem
 
 FORMAT = "shardproof plan 1"
@@ -95,15 +95,23 @@ def write(plan: Plan) -> dict[str, Any]:
         "consequences": None,
     }
     if plan.choice is not None:
-        data["choice"] = {
-            "rows": {op: list(rows) for op, rows in plan.choice.rows.items()},
-            "stored": {tensor: layout_text(layout) for tensor, layout in plan.choice.stored.items()},
-            "held": {tensor: layout_text(layout) for tensor, layout in plan.choice.held.items()},
-            "reads": dict(plan.choice.reads),
-            "levy": plan.choice.levy,
-        }
+        data["choice"] = written_choice(plan.choice)
         data["consequences"] = consequences(plan.evaluation)
+    if (known := plan.closest) is not None:
+        smallest = None if known.smallest is None else written_choice(known.smallest)
+        data["closest"] = {"least": known.least, "smallest": smallest, "late": known.late}
     return data
+
+
+def written_choice(choice: Choice) -> dict[str, Any]:
+    """Return a choice as plain JSON values."""
+    return {
+        "rows": {op: list(rows) for op, rows in choice.rows.items()},
+        "stored": {tensor: layout_text(layout) for tensor, layout in choice.stored.items()},
+        "held": {tensor: layout_text(layout) for tensor, layout in choice.held.items()},
+        "reads": dict(choice.reads),
+        "levy": choice.levy,
+    }
 
 
 def question(asked: Problem) -> dict[str, Any]:
@@ -356,6 +364,16 @@ def read_explanation(explained: Any) -> Explanation | None:
         return None if explained is None else explanation_json.read(explained)
 
 
+def read_closest(known: Any) -> Closest | None:
+    """Read what was known where no plan within a memory budget was found; None where a file does not say it."""
+    if known is None:
+        return None
+    smallest = None if known["smallest"] is None else read_choice(known["smallest"])
+    if type(known["least"]) is not int or type(known["late"]) is not bool:
+        raise PlanFileError("what is known of the least memory is no number of bytes, or has no end")
+    return Closest(known["least"], smallest, known["late"])
+
+
 def loads(text: str) -> Plan:
     """Read a plan from JSON text.
 
@@ -374,6 +392,7 @@ def loads(text: str) -> Plan:
         if certificate is not None and not isinstance(certificate, dict):
             raise PlanFileError(f"the certificate is {short(certificate)}: it should be an object")
         explanation = read_explanation(data["explanation"])
+        closest = read_closest(data.get("closest"))
     asked = read_problem(data.get("question"))
     figures = status, choice, certificate, bound, solver_bound, proof, explanation, stages, compute_bound(data)[1]
-    return Plan(asked, *figures, read_losses(data))
+    return Plan(asked, *figures, read_losses(data), closest)

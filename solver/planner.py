@@ -20,9 +20,10 @@ from solver.explain.tell import tell
 from solver.explanation import Explanation
 from solver.garbage import collecting_later
 from solver.graph import Graph
-from solver.memory_budget import beyond, blame, within_budget
+from solver.memory_budget import Searches, beyond, blame, within_budget
 from solver.mesh import Mesh
-from solver.plan import UNPROVED, Plan
+from solver.plan import UNPROVED, Closest, Plan
+from solver.planner_clock import MOMENT, Clock, OnProgress
 from solver.planner_communication import communication_first
 from solver.planner_traffic import within_traffic
 from solver.problem import DEFAULT_CAPABILITIES, Problem, ProblemError, problem
@@ -32,7 +33,6 @@ from solver.search.branch import solve
 from solver.search.build import build
 from solver.search.cases import Searched, broken, in_cases
 from solver.search.coarse import coarser
-from solver.search.limits import Progress, Report
 from solver.search.memory import BudgetSearch
 from solver.search.network import INF
 from solver.search.ready import make_ready
@@ -41,12 +41,8 @@ from solver.search.thrift import thriftier
 
 EXPLAINING = 1.0, 10.0
 """Seconds that the core gets, and that the repairs get, however little time is left, and however much."""
-MOMENT = 1.0
-"""Seconds beyond the time that the network may take: without it there is no search at all."""
-Explain: TypeAlias = "Callable[[Problem, Core | None, Checker | None, _Clock], Explanation]"
+Explain: TypeAlias = "Callable[[Problem, Core | None, Checker | None, Clock], Explanation]"
 """What is done about a problem without a plan, given a core where it is known, and its model where it is written."""
-OnProgress = Callable[[str, Progress | None], bool | None]
-"""Called with the stage, now and then, and during the search with how far it is; all stops when it returns True."""
 
 
 def plan(
@@ -116,7 +112,7 @@ def plan(
     if progress is not None:
         progress("compiling", None)
     make_ready()
-    clock = _Clock(seconds, progress)
+    clock = Clock(seconds, progress)
     clock.stage("constraints")
     with collecting_later():
         asked = problem(
@@ -135,7 +131,9 @@ def plan(
     return _plan(asked, gap, clock, _mended)
 
 
-def plan_problem(asked: Problem, timeout: float, progress: OnProgress | None = None) -> Plan:
+def plan_problem(
+    asked: Problem, timeout: float, progress: OnProgress | None = None, searches: Searches | None = None
+) -> Plan:
     """Answer a question that has been read already; where there is no plan say why, but look for no repairs.
 
     Parameters
@@ -145,6 +143,8 @@ def plan_problem(asked: Problem, timeout: float, progress: OnProgress | None = N
         Seconds.
     progress : callable, optional
         As in `plan`.
+    searches : Searches, optional
+        Of other memory budgets; this one begins with them, and joins them.
 
     Returns
     -------
@@ -155,19 +155,28 @@ def plan_problem(asked: Problem, timeout: float, progress: OnProgress | None = N
     ValueError
         For a time that is no number from 0 up.
     """
-    return _plan(asked, 0.0, _Clock(nonnegative("timeout", timeout), progress), _explained)
+    return _plan(asked, 0.0, Clock(nonnegative("timeout", timeout), progress), _explained, searches)
 
 
-def _plan(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
+def _plan(asked: Problem, gap: float, clock: Clock, explain: Explain | None, known: Searches | None = None) -> Plan:
+    def search(one: Problem) -> Plan:
+        return _best(one, gap, clock, explain, known or Searches())
+
     if asked.objective == "communication":
-        return communication_first(asked, lambda weighed: _best(weighed, gap, clock, explain))
+        return communication_first(asked, search)
     if asked.budget is not None:
         seconds = 0.0 if explain is None else clock.moment(*EXPLAINING)
-        return within_traffic(asked, asked.budget, lambda one: _best(one, gap, clock, explain), gap, seconds, clock)
-    return _best(asked, gap, clock, explain)
+        return within_traffic(asked, asked.budget, search, gap, seconds, clock)
+    return search(asked)
 
 
-def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) -> Plan:
+def _best(asked: Problem, gap: float, clock: Clock, explain: Explain | None, known: Searches) -> Plan:
+    def within(search: BudgetSearch, checker: Checker) -> Plan:
+        known.keep(search, checker)
+        return _within(search, checker, clock, explain)
+
+    if (before := known.find(asked)) is not None:
+        return within(before[0].again(asked, clock.left, gap, clock.report_on(asked)), before[1])
     if (core := refuted(asked, time.monotonic() + clock.moment(*EXPLAINING), quick=True)) is not None:
         told = None if explain is None else explain(asked, core, None, clock)
         return Plan(asked, "infeasible", explanation=told, stages=clock.stages())
@@ -193,12 +202,12 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     if best.found.assignment is None:
         return _unproved(asked, first(), clock)
     if asked.memory is not None and beyond(asked, best.built.choice(best.found.assignment)):
-        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker, clock, explain)
+        return within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker)
     clock.stage("decision")
     with collecting_later():
         decision = _decided(best, checker, gap, first, clock)
     if beyond(asked, decision.choice):
-        return _within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker, clock, explain)
+        return within(BudgetSearch(asked, cases, clock.left, gap, clock.report_on(asked)), checker)
     clock.stage("certificate")
     others = min((case.searched.bound for case in cases.ends() if case.searched is not best), default=INF)
     proved = min(cases.bound, decision.cost)
@@ -218,7 +227,7 @@ def _best(asked: Problem, gap: float, clock: _Clock, explain: Explain | None) ->
     )
 
 
-def _within(search: BudgetSearch, checker: Checker, clock: _Clock, explain: Explain | None) -> Plan:
+def _within(search: BudgetSearch, checker: Checker, clock: Clock, explain: Explain | None) -> Plan:
     """Search within a memory budget; where every plan fills more and repairs are wanted, find what is to blame."""
     found = within_budget(search, checker, clock)
     if found.explanation is None or explain is not _mended:
@@ -232,7 +241,7 @@ def _within(search: BudgetSearch, checker: Checker, clock: _Clock, explain: Expl
     return replace(found, explanation=blame(search.problem, found.explanation, solve, seconds))
 
 
-def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
+def _searched(asked: Problem, gap: float, clock: Clock) -> Searched | None:
     """Search the cost network of a problem; None where there was no time for it."""
     try:
         clock.stage("network")
@@ -249,7 +258,7 @@ def _searched(asked: Problem, gap: float, clock: _Clock) -> Searched | None:
         return None
 
 
-def _decided(best: Searched, checker: Checker, gap: float, first: Callable[[], Choice], clock: _Clock) -> Decision:
+def _decided(best: Searched, checker: Checker, gap: float, first: Callable[[], Choice], clock: Clock) -> Decision:
     """Let Z3 decide, beginning with the first plan where the best one breaks an expression."""
     built, found, asked = best.built, best.found, best.built.problem
     gap = 1.0 if best.coarse.shift else gap
@@ -262,10 +271,10 @@ def _decided(best: Searched, checker: Checker, gap: float, first: Callable[[], C
     return decide(built, replace(found, assignment=spared), checker, clock.left(), gap, start)
 
 
-def _unproved(asked: Problem, first: Choice, clock: _Clock) -> Plan:
+def _unproved(asked: Problem, first: Choice, clock: Clock) -> Plan:
     """Return the plan that Z3 found to begin with, where the search has none: nothing but 0 bounds its cost."""
     if beyond(asked, first):
-        return Plan(asked, "unknown", stages=clock.stages())
+        return Plan(asked, "unknown", stages=clock.stages(), closest=Closest(0, first, late=True))
     return Plan(asked, "feasible", first, UNPROVED, proof="certificate", stages=clock.stages())
 
 
@@ -275,12 +284,12 @@ def _tidy(asked: Problem, choice: Choice) -> Choice:
     return replace(choice, held={name: one for name, one in choice.held.items() if one != found.made(name)})
 
 
-def _explained(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
+def _explained(asked: Problem, core: Core | None, checker: Checker | None, clock: Clock) -> Explanation:
     """Return why an infeasible problem is so."""
     return tell(asked, _core(asked, core, clock))
 
 
-def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: _Clock) -> Explanation:
+def _mended(asked: Problem, core: Core | None, checker: Checker | None, clock: Clock) -> Explanation:
     """Return why an infeasible problem is so, and what would do."""
     core = _core(asked, core, clock)
     told = tell(asked, core, *other_cores(asked, core, time.monotonic() + clock.moment(*EXPLAINING)))
@@ -304,7 +313,7 @@ def _plainly(asked: Problem) -> Problem:
     return replace(asked, counted=(1, 1), levy=())
 
 
-def _core(asked: Problem, core: Core | None, clock: _Clock) -> Core:
+def _core(asked: Problem, core: Core | None, clock: Clock) -> Core:
     clock.stage("explanation")
     return find_core(asked, clock.moment(*EXPLAINING)) if core is None else core
 
@@ -340,83 +349,3 @@ def nonnegative(name: str, value: Any) -> float:
         what = "seconds" if name == "timeout" else "a fraction of the cost"
         raise ProblemError(f"{name}={value!r}: give {what}, a number from 0 up")
     return float(value)
-
-
-class _Clock:
-    """The time of each stage, and what is left."""
-
-    def __init__(self, timeout: float, progress: OnProgress | None) -> None:
-        self._end = time.monotonic() + timeout
-        self._progress = progress
-        self._stages: dict[str, float] = {}
-        self._now: tuple[str, float] | None = None
-        self._stopped = False
-
-    def stage(self, name: str) -> None:
-        """End the stage that runs and begin another."""
-        self._close()
-        self._now = name, time.monotonic()
-        if self._progress is not None:
-            self._stopped |= bool(self._progress(name, None))
-
-    def stages(self) -> dict[str, float]:
-        """Return the seconds of each stage."""
-        self._close()
-        return self._stages
-
-    def left(self) -> float:
-        """Return the seconds left, never less than a moment; that moment where the caller wants to stop."""
-        return 0.001 if self._stopped else max(0.001, self._end - time.monotonic())
-
-    def moment(self, least: float, most: float) -> float:
-        """Return the seconds that a stage gets, however little time is left, and however much."""
-        return min(max(least, self.left()), most)
-
-    def part(self, seconds: float) -> _Clock:
-        """Return a clock for a piece of the work, which stops where this one does."""
-        stopped = None if self._progress is None else lambda name, state: self.over() and self._stopped
-        return _Clock(seconds, stopped)
-
-    def over(self) -> bool:
-        """Whether the stage that runs should give up: a moment after the time is used up, as it is worth waiting for.
-
-        Asks the caller too.
-        """
-        return self.stopped() or time.monotonic() > self._end + MOMENT
-
-    def stopped(self) -> bool:
-        """Tell the caller what goes on, and whether the caller wants to stop."""
-        if self._progress is not None and self._now is not None:
-            self._stopped |= bool(self._progress(self._now[0], None))
-        return self._stopped
-
-    def report_on(self, asked: Problem, *, relaxed: bool = False) -> Report | None:
-        """Return the progress callback of a search that may know nothing of budgets: then its plans are told of no one.
-
-        None where what it counts are not just the picoseconds of what was asked.
-        """
-        report = self.report
-        if report is None or asked.levy or asked.counted != (1, 1):
-            return None
-        if asked.budget is None and (asked.memory is None or not relaxed):
-            return report
-        return lambda state: report(replace(state, cost=None))
-
-    @property
-    def report(self) -> Report | None:
-        """The progress callback of a search whose bounds and costs are those of what was asked."""
-        progress = self._progress
-        if progress is None:
-            return None
-
-        def report(state: Progress) -> bool:
-            self._stopped |= bool(progress("bound", state))
-            return self._stopped
-
-        return report
-
-    def _close(self) -> None:
-        if self._now is not None:
-            name, begin = self._now
-            self._stages[name] = self._stages.get(name, 0.0) + time.monotonic() - begin
-            self._now = None

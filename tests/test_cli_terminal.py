@@ -20,7 +20,7 @@ def test_ctrl_c_ends_a_frontier_with_the_plans_so_far(
 ) -> None:
     tries = count()
 
-    def planned(asked: Any, timeout: float, progress: Any) -> Plan:
+    def planned(asked: Any, timeout: float, progress: Any, searches: Any) -> Plan:
         os.kill(os.getpid(), signal.SIGINT)
         while not progress("bound", None):
             assert next(tries) < 100

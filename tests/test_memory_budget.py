@@ -7,7 +7,8 @@ import json
 import random
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import count, islice, pairwise
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -28,12 +30,15 @@ from solver.constraints.policy import traffic
 from solver.cost.reshard import INF
 from solver.frontier import Frontier, frontier
 from solver.graph import Graph
-from solver.plan import Plan
+from solver.memory_budget import Searches
+from solver.plan import Closest, Plan
+from solver.planner import plan_problem
 from solver.problem import ProblemError, problem
 from solver.reference_memory import peaks, plans_with_copies
 from solver.reference_task import Task
 from solver.report.frontier import frontier_csv, frontier_json, frontier_text, plot
 from solver.search.branch import solve
+from solver.search.memory_dual import Priced
 from solver.search.memory_network import storing
 from solver.search.memory_peak import Peaks
 from solver.search.multipliers import Multipliers, Plane
@@ -283,40 +288,182 @@ def test_a_frontier_is_drawn_where_matplotlib_is(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "frontier.png").stat().st_size > 1000
 
 
-def test_a_frontier_spends_its_points_on_plans_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of stairs of peak and time each step is told once, and the ones that differ most come first."""
-    stairs = {100: 1_000, 80: 1_500, 70: 1_600, 30: 8_000, 10: 9_000}
-    asked: list[int] = []
+@dataclass(frozen=True)
+class Asked:
+    memory: int | None = None
+    objective: str = "time"
 
-    @dataclass(frozen=True)
-    class Asked:
-        memory: int | None = None
 
-    def planned(task: Asked, timeout: float, progress: Any = None) -> Any:
-        asked.append(task.memory or 0)
-        peak = max((peak for peak in stairs if peak <= (task.memory or 0)), default=None)
-        works = SimpleNamespace(repairs=[SimpleNamespace(change={"memory": 10, "bound": 9})])
-        return SimpleNamespace(
-            problem=task,
-            choice=peak,
-            explanation=works,
-            memory=SimpleNamespace(peak=peak),
-            cost_ps=stairs.get(peak or 0),
-        )
+@dataclass(frozen=True)
+class Stair:
+    """Stands for a plan: its choice is a peak and a time."""
+
+    problem: Any
+    status: str
+    choice: tuple[int, int] | None = None
+    certificate: Any = None
+    bound_ps: int = 0
+    solver_bound_ps: int = 0
+    proof: str = ""
+    stages: Any = None
+    compute_bound_ps: int = 0
+    closest: Closest | None = None
+
+    @property
+    def evaluation(self) -> Any:
+        assert self.choice is not None
+        return SimpleNamespace(cost=self.choice[1], total=self.choice[1])
+
+    @property
+    def memory(self) -> Any:
+        assert self.choice is not None
+        return SimpleNamespace(peak=self.choice[0])
+
+    @property
+    def cost_ps(self) -> int | None:
+        return None if self.choice is None else self.choice[1]
+
+
+@dataclass
+class Staged:
+    """A frontier of stand-ins: what it asked for, with how many seconds, and what it said."""
+
+    found: Frontier
+    asked: list[int]
+    seconds: list[float]
+    said: list[str]
+
+
+def staged(monkeypatch: pytest.MonkeyPatch, points: int, answer: Callable[[int], Stair]) -> Staged:
+    """Draw a frontier of which every search takes all the time that it gets."""
+    asked, seconds, said, now = [], [], [], [0.0]
+
+    def planned(task: Any, timeout: float, progress: Callable[[str, Any], Any], searches: Any) -> Stair:
+        now[0] += timeout
+        seconds.append(timeout)
+        if task.memory == 1:
+            smallest: Any = 10, 9_000
+            return Stair(task, "unknown", closest=Closest(9, smallest, late=True))
+        asked.append(task.memory)
+        return replace(answer(task.memory), problem=task)
 
     monkeypatch.setattr("solver.frontier.plan_problem", planned)
-    quickest = planned(Asked(100), 0.0)
-    quickest.problem = Asked()
-    for points in (2, 3, 5, 8):
-        asked.clear()
-        found = frontier(quickest, points)
-        told = [point.plan.memory.peak for point in found.points]
-        assert found.least == 9
-        assert told == sorted(set(told), reverse=True)
+    monkeypatch.setattr("solver.frontier.Plan", Stair)
+    monkeypatch.setattr("solver.frontier.time", SimpleNamespace(monotonic=lambda: now[0]))
+    quickest: Any = Stair(Asked(), "optimal", (100, 1_000), {}, 1_000, 1_000)
+    return Staged(frontier(quickest, points, 60.0, said.append), asked, seconds, said)
+
+
+def test_a_frontier_spends_its_points_on_plans_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of stairs of peak and time the ones that differ most come first."""
+    stairs = {100: 1_000, 80: 1_500, 70: 1_600, 30: 8_000, 10: 9_000}
+
+    def answer(budget: int) -> Stair:
+        peak = max(peak for peak in stairs if peak <= budget)
+        return Stair(None, "optimal", (peak, stairs[peak]), {}, stairs[peak], stairs[peak])
+
+    for points in (2, 3, 5, 12):
+        drawn = staged(monkeypatch, points, answer)
+        told = [point.plan.memory.peak for point in drawn.found.points]
+        assert drawn.found.least == 9
+        assert told == sorted(told, reverse=True)
         assert {100, 10} <= set(told)
-        assert len(told) == min(points, len(stairs)) or len(asked) == 2 * points
-        assert len(asked) <= 2 * points
+        assert len(told) == len(drawn.asked) + 1 <= points
     assert set(told) == set(stairs)
+
+
+def test_a_frontier_shares_its_time_and_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = staged(monkeypatch, 5, lambda budget: Stair(None, "unknown"))
+    assert drawn.seconds == pytest.approx([20, 10, 10, 10, 10])
+    assert drawn.said[0] == "the least memory, before the budgets"
+    assert [text.partition(",")[0] for text in drawn.said[1:]] == [f"budget {number} of 4" for number in range(1, 5)]
+
+
+def test_no_row_of_a_frontier_is_lost_and_none_is_worse_than_its_neighbours_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Budgets 31 and 55 end without a plan, then with a slow one; the smallest plan is found with the least memory."""
+    answers = {
+        10: Stair(None, "unknown"),
+        31: Stair(None, "feasible", (30, 4_000), {}, 3_000, 3_000),
+        55: Stair(None, "feasible", (50, 6_000), {}, 2_000, 2_000),
+        54: Stair(None, "unknown"),
+    }
+    drawn = staged(monkeypatch, 4, lambda budget: answers[budget])
+    told = [(point.budget, point.plan.choice, point.plan.bound_ps) for point in drawn.found.points]
+    assert told == [
+        (None, (100, 1_000), 1_000),
+        (55, (30, 4_000), 2_000),
+        (31, (30, 4_000), 3_000),
+        (10, (10, 9_000), 3_000),
+    ]
+    settled = staged(monkeypatch, 2, lambda budget: Stair(None, "feasible", (10, 8_000), {}, 8_000, 8_000))
+    assert [(point.plan.status, point.plan.cost_ps) for point in settled.found.points] == [
+        ("optimal", 1_000),
+        ("optimal", 8_000),
+    ]
+
+
+def test_a_frontier_of_a_training_step_is_proved_row_by_row() -> None:
+    """Every search begins with what the one before saw, and its answers hold without it."""
+    first = plan(gpt_training(1, **TINY), Mesh({"dp": 2, "tp": 2}, hardware=HARDWARE["bandwidth"]))
+    found = frontier(first, points=4, timeout=20)
+    assert len(found.points) == 4
+    for larger, smaller in pairwise(found.points):
+        assert smaller.budget is not None
+        assert smaller.plan.memory.peak <= smaller.budget
+        assert (larger.plan.cost_ps or 0) <= (smaller.plan.cost_ps or 0)
+        assert larger.plan.bound_ps <= smaller.plan.bound_ps
+    assert [str(point.plan.check()) for point in found.points if not point.plan.check().ok] == []
+
+
+@settings(FEW, max_examples=25)
+@given(random_graphs(max_ops=2, max_axes=1))
+def test_a_search_that_begins_with_that_of_another_budget_proves_nothing_false(case: Case) -> None:
+    every = list(islice(plans_with_copies(Task(case.graph, case.mesh, **wishes(case))), MOST_PLANS + 1))
+    assume(0 < len(every) <= MOST_PLANS)
+    known, searches = peaks(every), Searches()
+    asked = problem(case.graph, case.mesh, **wishes(case))
+    sizes = sorted({max(1, peak) for _, peak in known})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("solver.search.memory.SMALL", -1)
+        for budget in (1, *sizes, *reversed(sizes)):
+            found = plan_problem(replace(asked, memory=budget), 20, searches=searches)
+            best = min((time for time, peak in known if peak <= budget), default=None)
+            if found.status == "infeasible":
+                assert best is None
+            if found.choice is not None:
+                assert best is not None
+                assert found.bound_ps <= best <= (found.cost_ps or 0)
+            assert found.status == "unknown" or found.check().ok, str(found.check())
+
+
+def test_prices_that_there_is_no_time_for_prove_no_more_than_their_messages() -> None:
+    """Messages of other prices are there to begin with; what they proved of those is no bound of these."""
+    asked = problem(mlp_step(), Mesh({"tp": 4}, hardware=HARDWARE["bandwidth"]), memory=456)
+    priced = Priced(storing(asked, list(asked.graph.nodes)))
+    dear = np.full(len(asked.graph.nodes), 2**20, np.int64)
+    priced.raised(dear, time=True, over=lambda: False)
+    late = priced.raised(dear // 2**10, time=True, over=lambda: True)
+    assert late.leaf.units <= priced.proved(late)
+
+
+def test_an_open_answer_about_a_budget_says_what_is_known() -> None:
+    mesh = Mesh({"tp": 4}, hardware=HARDWARE["bandwidth"])
+    stopped = plan(mlp_step(), mesh, memory=1, progress=lambda stage, state: stage == "memory")
+    assert stopped.status == "unknown"
+    assert stopped.closest is not None
+    assert stopped.closest.smallest is not None
+    assert "  known   time ran out" in stopped.text()
+    free = plan(mlp_step(), mesh)
+    found = replace(stopped, closest=Closest(456, free.choice, late=False))
+    assert found.text().splitlines()[1:] == [
+        "  known   the search ended; every plan fills at least 456 B of each device",
+        "  hint    the smallest plan found fills 520 B of each device: allow that much, or more time",
+    ]
+    again = Plan.from_json(found.to_json())
+    assert again.closest == found.closest
+    assert again.text() == found.text()
 
 
 @pytest.mark.parametrize("calls", [0, 1, 30, 100])

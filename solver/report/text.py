@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.placement import layout_text
+from solver.choice import Evaluation
 from solver.report.remarks import remarks
-from solver.words import duration, percent, printable, size, sizes_apart
+from solver.words import duration, percent, printable, size, size_up, sizes_apart
 
 if TYPE_CHECKING:
     from solver.plan import Plan
@@ -42,6 +43,7 @@ def plan_text(plan: Plan, *, whole: bool = False) -> str:
     lines = [headline(plan)]
     if plan.explanation is not None:
         lines.append(str(plan.explanation))
+    lines.append(closest(plan))
     if plan.choice is not None:
         most = sys.maxsize if whole else MOST_ROWS
         lines += [
@@ -70,6 +72,19 @@ def headline(plan: Plan) -> str:
         "unknown": "unknown: neither a plan nor a proof that there is none was found",
     }[plan.status]
     return f"{asked}: {verdict}"
+
+
+def closest(plan: Plan) -> str:
+    """Return what is known where a search within a memory budget ended without an answer."""
+    known = plan.closest
+    if known is None or plan.status != "unknown":
+        return ""
+    least = f"every plan fills at least {size(known.least)} of each device" if known.least else ""
+    lines = [f"  known   {'; '.join(filter(None, ('time ran out' if known.late else 'the search ended', least)))}"]
+    if known.smallest is not None:
+        peak = size_up(Evaluation(plan.problem, known.smallest).memory.peak)
+        lines.append(f"  hint    the smallest plan found fills {peak} of each device: allow that much, or more time")
+    return "\n".join(lines)
 
 
 def totals(plan: Plan) -> str:

@@ -150,16 +150,48 @@ class BudgetSearch:
         memory = Peaks(built).of(found.assignment)
         self.smallest = Fit(built, found.assignment, found.cost, memory.peak, self._moment(memory.at))
         """The plan with the least peak."""
+        self.unbudgeted = memory.peak
+        """What the cheapest plan of all fills at its peak."""
+
+    def again(
+        self, problem: Problem, left: Callable[[], float], gap: float = 0.0, report: Report | None = None
+    ) -> BudgetSearch:
+        """Return a search of the same problem with another budget, which begins with what this one saw.
+
+        Parameters
+        ----------
+        problem : Problem
+        left, gap, report
+            As they are for the search itself.
+        """
+        other = BudgetSearch(problem, self._cases, left, gap, report)
+        other.smallest, other.least = self.smallest, self.least
+        other.proof = self.proof if self.budget >= other.budget else None
+        known = [fit for fit in (self.smallest, self.best, *self.seen) if fit is not None and fit.peak <= other.budget]
+        for fit in sorted(known, key=lambda fit: fit.cost):
+            if broken(problem, fit.choice) is None:
+                other.best = fit
+                break
+        if self.planes and len(self.moments) == len(self.multipliers):  # else it was split, with every step a moment
+            other.moments, other.multipliers = list(self.moments), np.zeros(len(self.moments), np.int64)
+            other.planes, other.seen = list(self.planes), list(self.seen)
+            other.storing, other.priced, other.peaks = self.storing, self.priced, self.peaks
+        return other
 
     # ---------------------------------------------------------------------------------------------------- the budget
 
     def run(self) -> None:
         """Raise the bound and look for plans, until both meet or there is no time; Ctrl-C ends it early."""
         with contextlib.suppress(KeyboardInterrupt, OutOfTimeError):
-            self._add_moment(self.smallest.moment)
-            self._raise_bound()
+            if not self.moments:
+                self._add_moment(self.smallest.moment)
+            else:
+                self._mix()
+            self._raise_bound(self.left() / 2)
             if self.best is None:
                 self.find_least()
+                if not self.hopeless:
+                    self._raise_bound()
             self._mix()
             self._branch()
 
@@ -168,7 +200,7 @@ class BudgetSearch:
         graph = self.problem.graph
         uses = [use for node in graph.nodes for use in graph.operand_uses(node)]
         moments = [START, *map(step_of, graph.nodes), *(f"before {use.name}" for use in uses)]
-        if self.over or len(moments) > SMALL or (self.least is not None and self.least.bound > self.budget):
+        if self.over or len(moments) > SMALL or self.hopeless:
             return
         paid = dict(zip(self.moments, self.multipliers.tolist(), strict=True))
         self.moments = moments
@@ -186,13 +218,16 @@ class BudgetSearch:
         if bound > self.bound and branching.root.split is not None:
             self.proof = Proof(bound, branching.certificate, branching.proved)
 
-    def _raise_bound(self) -> None:
-        """Try multipliers where the planes promise most, and between there and the best so far; add moments."""
+    def _raise_bound(self, kept: float = 0.0) -> None:
+        """Try multipliers where the planes promise most, and between there and the best so far; add moments.
+
+        While no plan is known some seconds are kept for the least memory.
+        """
         most = Fraction(4 * self.cheapest, self.budget)
         best: tuple[int, IntArray] = self._cases.bound, np.zeros(len(self.moments), np.int64)
         idle = 0
         for number in range(ROUNDS):
-            if self.over:
+            if self.over or (self.best is None and self.left() <= kept):
                 return
             promised, multipliers = self._multipliers.highest(self.planes, self.budget, most)
             if promised - best[0] <= NEAR * best[0]:
@@ -265,6 +300,11 @@ class BudgetSearch:
         met = self.best is not None and self.best.cost - self.bound <= self._near * self.best.cost
         return met or self._late()
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is proved that every plan fills more."""
+        return self.least is not None and self.least.bound > self.budget
+
     def _moment(self, step: str | None) -> str:
         """Return the moment that stands for a step of a program."""
         graph = self.problem.graph
@@ -280,11 +320,11 @@ class BudgetSearch:
 
     def _add_moment(self, moment: str) -> None:
         """Take one more moment into account; there every assignment that was seen stores no more than at its peak."""
+        counted = storing(self.problem, [*self.moments, moment])
+        self.priced, self.peaks = Priced(counted), Peaks(counted.built)
         self.moments.append(moment)
         self.multipliers = np.append(self.multipliers, 0)
-        self.storing = storing(self.problem, self.moments)
-        self.priced = Priced(self.storing)
-        self.peaks = Peaks(self.storing.built)
+        self.storing = counted
         peaks = [fit.peak for fit in self.seen]
         self.planes = [Plane(plane.time, (*plane.bytes, peak)) for plane, peak in zip(self.planes, peaks, strict=True)]
         if not self.planes:
