@@ -22,7 +22,6 @@ REFUSED, BAD_INPUT, INFEASIBLE, NO_PLAN, BUG = 1, 2, 3, 4, 70
 """Exit codes beside 0; a bug has one of its own, so that no script takes a crash for a refused plan."""
 QUIET = 5.0
 """Seconds between two lines that tell of progress where there is no terminal."""
-
 SOON = 2.0
 """The same for work that fills much memory."""
 
@@ -49,7 +48,8 @@ def stage(what: str, quiet: float | None = None) -> Iterator[Callable[[str], Non
     """
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _now_and_then(what, QUIET if quiet is None else quiet)
+        with _now_and_then(what, QUIET if quiet is None else quiet) as tell:
+            yield tell
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -57,17 +57,27 @@ def stage(what: str, quiet: float | None = None) -> Iterator[Callable[[str], Non
         yield lambda state: progress.update(task, description=f"{what}: {state}")
 
 
-def _now_and_then(what: str, quiet: float) -> Callable[[str], None]:
-    begin = last = time.monotonic()
+@contextlib.contextmanager
+def _now_and_then(what: str, quiet: float) -> Iterator[Callable[[str], None]]:
+    """Write a line every so many seconds, from a thread of its own: what is compiled, or Z3, tells nothing itself."""
+    begin, state, ended = time.monotonic(), "", threading.Event()
 
-    def tell(state: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= quiet:
-            last = now
-            say(f"{what}, {now - begin:.0f} s: {state}", err=True)
+    def tell(now: str) -> None:
+        nonlocal state
+        state = f": {now}"
 
-    return tell
+    def write() -> None:
+        while not ended.wait(quiet):
+            with contextlib.suppress(click.ClickException):  # the work goes on where nothing can be printed
+                say(f"{what}, {time.monotonic() - begin:.0f} s{state}", err=True)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        writer.join()
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def frontier(
     ProblemError
         Where there is no plan to begin with, or fewer than 2 points are asked for.
     """
-    if points < 2:
+    if type(points) is not int or points < 2:
         raise ProblemError(f"points={points!r}: a frontier has two ends, so give 2 or more")
     asked = quickest.problem
     if quickest.choice is None or asked.memory is not None:

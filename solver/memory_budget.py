@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 from solver.choice import Choice, Evaluation
 from solver.constraints.check import Checker
@@ -14,37 +14,14 @@ from solver.deadline import ending_when
 from solver.explain.blame import binding, blamed, memory_wish, only, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.plan import SECONDS, Closest, Plan
+from solver.planner_clock import Clock
 from solver.problem import Problem
 from solver.repairs import repair
 from solver.search.cases import broken
-from solver.search.limits import Report
 from solver.search.memory import MOMENT, BudgetSearch
 from solver.search.network import INF
 from solver.search.smt import CONFIRMING, confirm
 from solver.words import size, size_up, sizes_apart
-
-
-class Clock(Protocol):
-    """The time of each stage, and what is left."""
-
-    def left(self) -> float:
-        """Return the seconds left."""
-
-    def stage(self, name: str) -> None:
-        """End the stage that runs and begin another."""
-
-    def over(self) -> bool:
-        """Whether the stage that runs should give up."""
-
-    def stages(self) -> Mapping[str, float]:
-        """Return the seconds of each stage."""
-
-    def part(self, seconds: float) -> Clock:
-        """Return a clock for a piece of the work."""
-
-    @property
-    def report(self) -> Report | None:
-        """Whom to tell how far a search is."""
 
 
 def beyond(asked: Problem, choice: Choice) -> bool:

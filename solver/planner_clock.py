@@ -66,11 +66,13 @@ class Clock:
     def report_on(self, asked: Problem, *, relaxed: bool = False) -> Report | None:
         """Return the progress callback of a search that may know nothing of budgets: then its plans are told of no one.
 
-        None where what it counts are not just the picoseconds of what was asked.
+        Nothing of a search is told that counts other things than the picoseconds of what was asked.
         """
         report = self.report
-        if report is None or asked.levy or asked.counted != (1, 1):
+        if report is None:
             return None
+        if asked.levy or asked.counted != (1, 1):
+            return lambda state: self.stopped()
         if asked.budget is None and (asked.memory is None or not relaxed):
             return report
         return lambda state: report(replace(state, cost=None))

@@ -18,8 +18,9 @@ from solver.deadline import ending_when
 from solver.explain.blame import Blame, Wish, binding, blamed, memory_wish, only, without
 from solver.explanation import Explanation, Fact, Repair, StoryStep
 from solver.garbage import collecting_later
-from solver.memory_budget import Clock, beyond
+from solver.memory_budget import beyond
 from solver.plan import SECONDS, UNPROVED, Plan
+from solver.planner_clock import Clock
 from solver.problem import Problem
 from solver.problem_wishes import place_of
 from solver.repairs import repair

@@ -478,8 +478,9 @@ def test_a_frontier_that_is_stopped_tells_what_it_has(calls: int) -> None:
 
 def test_a_frontier_needs_a_plan_and_two_ends() -> None:
     first = drawn().points[0].plan
-    with pytest.raises(ProblemError, match="points=1: a frontier has two ends"):
-        frontier(first, points=1)
+    for points in (1, "8", None, 2.5, True):
+        with pytest.raises(ProblemError, match=f"points={points!r}: a frontier has two ends"):
+            frontier(first, points=points)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="begins with a plan without a memory budget"):
         frontier(drawn().points[-1].plan)
 
